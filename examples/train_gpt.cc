@@ -10,8 +10,8 @@
 // pp     gives each rank some of the layers
 //
 // With --checkpoint, FOLDER/step-N has all that the training needs to go on: the same ranks get the
-// same losses; on others they agree to about 2e-5, without dropout, for which each rank draws its
-// own numbers. On SIGTERM or SIGUSR1 (--on-signal=TERM=drain) they end the step, save, and exit 75.
+// same losses; on others they agree to about 2e-5. On SIGTERM or SIGUSR1 (--on-signal=TERM=drain)
+// they end the step, save, and exit 75.
 #include <dtrun/dtrun.h>
 
 #include <algorithm>
@@ -311,9 +311,11 @@ dtensor::ParallelPlan tensor_plan(const Options& options, int ranks) {
   plan.emplace_back("*.scores",
                     Colwise({.input = between, .result = dtensor::Result::distributed}));
   if (cuts_sequence) {
-    for (const char* const name : {"*.attention_norm", "*.norm"})
-      plan.emplace_back(name, Sequence());
+    for (const char* name : {"*.attention_norm", "*.norm"}) plan.emplace_back(name, Sequence());
     plan.emplace_back("0", PrepareOutput({.given = {Replicate()}, .wanted = {Shard(1)}}));
+    // That of the embeddings sees whole sequences.
+    for (std::int64_t layer = 1; options.dropout > 0 && layer <= options.layers; ++layer)
+      plan.emplace_back(std::to_string(layer) + ".dropout", Sequence());
   }
   return plan;
 }
@@ -333,7 +335,6 @@ class Text {
       refuse(options.data + " has " + std::to_string(bytes_.size()) + " bytes", "a longer text");
   }
   enum class Part { trained, kept_back };
-  /// Texts, and what comes next at each place of them.
   Windows windows(Part part, std::uint64_t number) const {
     std::mt19937_64 random(static_cast<std::uint64_t>(options_.seed) * 1'000'003 + number);
     const std::int64_t first = part == Part::trained ? 0 : trained_;
@@ -376,8 +377,9 @@ class Learner {
     const std::optional<DeviceMesh> copies = ranks.joined({"dp", "cp"});
     if (ranks.have("pp")) {
       pipeline_.emplace(layers_, mesh["pp"],
-                        PipelineOptions{.microbatches = static_cast<int>(options.microbatches *
-                                                                         options.accumulate),
+                        PipelineOptions{.microbatches = static_cast<int>(options.microbatches) *
+                                                        static_cast<int>(options.accumulate),
+                                        .accumulated = static_cast<int>(options.accumulate),
                                         .stages_per_rank = static_cast<int>(options.stages),
                                         .loss = loss_of,
                                         .data_parallel = cuts_parameters ? std::nullopt : copies});
@@ -473,7 +475,6 @@ class Learner {
   std::optional<DataParallel> data_parallel_;
 };
 
-/// A line from step to step.
 void draw(const std::string& path, const std::vector<double>& losses) {
   std::ofstream svg(path);
   const double most = *std::ranges::max_element(losses);
@@ -504,16 +505,15 @@ class Training {
         state_{{"model", learner_.model()},     {"optimizer", optimizer_}, {"schedule", schedule_},
                {"random", dcp::ThreadRandom()}, {"step", step_},           {"loss", loss_}},
         speaks_(dist::get_rank() == 0) {
-    if (options.batch % ranks_.sample_parts() != 0) {
+    const int parts = ranks_.sample_parts();
+    if (options.batch % parts != 0)
       refuse("a batch of " + std::to_string(options.batch) + " samples for " +
-                 std::to_string(ranks_.sample_parts()) + " ranks",
+                 std::to_string(parts) + " ranks",
              "--batch: a multiple of the ranks of dp and fsdp");
-    }
     if (options.sequence == "on" && options.context / ranks_.along("cp") % ranks_.along("tp") != 0)
       refuse("a context of " + std::to_string(options.context) + " with --sequence on",
              "--context: a multiple of the ranks of cp and tp");
-    // Dropout: ranks with the same samples drop the same numbers.
-    manual_seed(static_cast<std::uint64_t>(options.seed + 1 + ranks_.sample_part()));
+    manual_seed(static_cast<std::uint64_t>(options.seed + 1));  // dropout's
     if (!options.checkpoint.empty()) {
       for (const int sent : {SIGTERM, SIGUSR1}) std::signal(sent, [](int) { is_asked_to_end = 1; });
       if (options.checkpoint_async == "on") {

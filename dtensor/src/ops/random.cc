@@ -1,6 +1,11 @@
 #include "dtrun/dtensor/ops/random.h"
 
+#include <algorithm>
+#include <memory>
+#include <utility>
+
 #include "autograd/call.h"
+#include "autograd/random_part.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/random.h"
@@ -16,7 +21,52 @@ using tensors::RandomBlock;
 struct Drop {
   RandomKey key;
   double p;
+  std::shared_ptr<const std::vector<RandomPart>> parts;  ///< null: the tensor is all there is
 };
+
+/// Of the parts' whole: the extent of each dim, and what of it is in the block.
+std::vector<RandomPart::Extent> extents_of(const RandomBlock& block, const Drop& drop) {
+  std::vector<RandomPart::Extent> extents;
+  for (std::size_t d = 0; d < block.shape.size(); ++d)
+    extents.push_back({block.global_shape[d], {{block.offsets[d], block.shape[d]}}});
+  for (auto part = drop.parts->rbegin(); part != drop.parts->rend(); ++part) {
+    const auto dim = static_cast<std::size_t>(part->dim());
+    if (dim < extents.size() && block.shape[dim] > 0) extents[dim] = part->around(extents[dim]);
+  }
+  return extents;
+}
+
+/// @param dim the first in which the part may still have several runs; before it `block` is settled
+void drop_runs(const LocalTensor& to, const LocalTensor& from, const Drop& drop,
+               const std::vector<RandomPart::Extent>& extents, RandomBlock block, std::size_t dim) {
+  if (dim == extents.size()) {
+    to.copy_(tensors::dropout(from, drop.p, block, drop.key));
+    return;
+  }
+  std::int64_t at = 0;
+  for (const auto& [first, count] : extents[dim].runs) {
+    block.offsets[dim] = first;
+    block.shape[dim] = count;
+    const int narrowed = static_cast<int>(dim);
+    drop_runs(to.narrow(narrowed, at, count), from.narrow(narrowed, at, count), drop, extents,
+              block, dim + 1);
+    at += count;
+  }
+}
+
+LocalTensor dropped(const LocalTensor& a, const Drop& drop, RandomBlock block) {
+  if (drop.parts == nullptr || a.numel() == 0) return tensors::dropout(a, drop.p, block, drop.key);
+  const std::vector<RandomPart::Extent> extents = extents_of(block, drop);
+  const auto is_one = [](const RandomPart::Extent& extent) { return extent.runs.size() == 1; };
+  for (std::size_t d = 0; d < extents.size(); ++d) {
+    block.global_shape[d] = extents[d].size;
+    block.offsets[d] = extents[d].runs[0].first;
+  }
+  if (std::ranges::all_of(extents, is_one)) return tensors::dropout(a, drop.p, block, drop.key);
+  const LocalTensor result = tensors::empty(a.shape(), {a.dtype(), a.device()});
+  drop_runs(result, a, drop, extents, block, 0);
+  return result;
+}
 
 /// Multiplies by a mask, and so is its own gradient.
 constexpr Op<None, Drop> kDropout{
@@ -28,7 +78,7 @@ constexpr Op<None, Drop> kDropout{
       const RandomBlock block =
           site.output ? RandomBlock{site.output.shape(), site.output.local_box().offsets, a.shape()}
                       : RandomBlock::whole(a.shape());
-      return tensors::dropout(a, drop.p, block, drop.key);
+      return dropped(a, drop, block);
     },
     .backward = [](const Context<None, Drop>& c) -> Tensors {
       return {call(kDropout, c.grad(), None{}, c.numbers())};
@@ -145,8 +195,15 @@ Tensor dropout(const Tensor& x, const DropoutOptions& options) {
                 "dropout with probability " + std::to_string(options.p), "it lies between 0 and 1");
   }
   if (!options.training) return x;
+  // A key of one's own is of this tensor alone.
+  std::vector<RandomPart> parts;
+  if (!options.key) parts = RandomPart::standing();
   const RandomKey key = options.key ? *options.key : next_random_key();
-  return call(kDropout, x, None{}, Drop{key, options.p});
+  return call(
+      kDropout, x, None{},
+      Drop{key, options.p,
+           parts.empty() ? nullptr
+                         : std::make_shared<const std::vector<RandomPart>>(std::move(parts))});
 }
 
 }  // namespace dtrun::dtensor

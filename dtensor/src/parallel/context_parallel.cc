@@ -11,6 +11,7 @@
 #include "dtrun/dtensor/ops/views.h"
 #include "ops/attention_scope.h"
 #include "parallel/model_agreement.h"
+#include "parallel/part_hooks.h"
 #include "parallel/ring_attention.h"
 
 namespace dtrun::dtensor {
@@ -104,7 +105,11 @@ Tensor ring_attention(const Tensor& query, const Tensor& key, const Tensor& valu
 }
 
 void context_parallel(nn::Module& module, const DeviceMesh& mesh, ContextParallelOptions options) {
-  group_of_one_axis("context_parallel", mesh);
+  const ProcessGroup& group = group_of_one_axis("context_parallel", mesh);
+  const std::vector<int> chunks = chunks_of(options.order, group.rank(), group.size());
+  const auto positions = std::make_shared<const RandomPart>(
+      RandomPart::Level::positions, std::vector<std::int64_t>(chunks.begin(), chunks.end()), 1,
+      static_cast<std::int64_t>(chunks.size()) * group.size(), mesh.ranks());
   const auto scope = std::make_shared<const AttentionScope>(
       [mesh, options](const Tensor& query, const Tensor& key, const Tensor& value,
                       const AttentionOptions& attention) {
@@ -112,6 +117,7 @@ void context_parallel(nn::Module& module, const DeviceMesh& mesh, ContextParalle
       });
   // All modules: one of them may be called outside of the forward of those around it.
   for (const auto& [name, each] : module.named_modules()) {
+    tell_part(*each, positions);
     // The forward's end is told of a forward that another hook has refused, too.
     const auto entered = std::make_shared<int>(0);
     each->register_forward_pre_hook([scope, entered](nn::Module&, const Tensors&) {

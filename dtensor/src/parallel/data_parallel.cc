@@ -8,6 +8,7 @@
 #include "dtrun/dtensor/nn/meta_scope.h"
 #include "parallel/gradient_buckets.h"
 #include "parallel/model_agreement.h"
+#include "parallel/part_hooks.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -82,6 +83,7 @@ DataParallel data_parallel(nn::Module& module, const DeviceMesh& mesh, DataParal
   const auto buckets =
       std::make_shared<GradientBuckets>(std::move(parameters), group, std::move(options));
   buckets->watch();
+  tell_part(module, part_of_samples(mesh));
   module.register_forward_pre_hook([buckets, broadcasts, site](nn::Module& called, const Tensors&) {
     buckets->watch();
     const bool trains = called.is_training() && is_grad_enabled() && !buckets->is_paused();

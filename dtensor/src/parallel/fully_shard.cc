@@ -9,6 +9,7 @@
 #include "dtrun/dtensor/mesh/spec.h"
 #include "parallel/model_agreement.h"
 #include "parallel/module_names.h"
+#include "parallel/part_hooks.h"
 #include "parallel/shard_unit.h"
 
 namespace dtrun::dtensor {
@@ -149,12 +150,14 @@ void fully_shard(nn::Module& module, const DeviceMesh& mesh, FullyShardOptions o
   check_free_of("fully_shard", module, mesh.group());
   const std::vector<UnitPlan> plans = planned(module, options.units);
   const auto run = std::make_shared<ShardRun>(options.prefetch);
+  const auto samples = part_of_samples(mesh);
   for (const UnitPlan& plan : plans) {
     if (plan.parameters.empty() && !plan.path.empty()) continue;
     const Reshard reshard = plan.path.empty() ? Reshard::after_backward : options.reshard;
     const auto unit = std::make_shared<ShardUnit>(
         plan.path, blocks_of(plan, axes, options.mixed_precision, site), reshard);
     run->add(unit);
+    tell_part(*plan.module, samples);
     hook(*plan.module, run, unit, options.mixed_precision);
   }
 }

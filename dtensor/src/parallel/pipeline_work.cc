@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "autograd/random_part.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -24,25 +25,42 @@ PipelineShape shape_of(const std::vector<std::shared_ptr<nn::Module>>& stages,
   return shape;
 }
 
+/// Of each rank.
+std::vector<std::int64_t> gathered(const std::vector<std::int64_t>& own, const ProcessGroup& group,
+                                   Device device, const Tensor::Site& site) {
+  const auto count = static_cast<std::int64_t>(own.size());
+  const LocalTensor all = tensors::zeros({group.size(), count}, {DType::i64, device});
+  group.all_gather_into_tensor(all, tensors::tensor_from(own, {1, count}, DType::i64).to(device),
+                               {}, site);
+  return all.to_vector_i64();
+}
+
+/// Of each rank's stages, to the order of the model.
+std::vector<std::int64_t> in_model_order(const std::vector<std::int64_t>& by_rank, int ranks) {
+  std::vector<std::int64_t> by_stage(by_rank.size());
+  const auto count = static_cast<std::size_t>(ranks);
+  const std::size_t each = by_rank.size() / count;
+  for (std::size_t i = 0; i < by_rank.size(); ++i)
+    by_stage[i % each * count + i / each] = by_rank[i];
+  return by_stage;
+}
+
 /// @throws Error kDisagreement
-void check_same_settings(const PipelineShape& shape, PipelineOrder order, const ProcessGroup& group,
-                         Device device, const Tensor::Site& site) {
-  const LocalTensor own = tensors::zeros({1, 3}, {DType::i64});
-  auto* const numbers = own.data_as<std::int64_t>();
-  numbers[0] = shape.stages_per_rank;
-  numbers[1] = shape.microbatches;
-  numbers[2] = static_cast<std::int64_t>(order);
-  const LocalTensor all = tensors::zeros({group.size(), 3}, {DType::i64, device});
-  group.all_gather_into_tensor(all, own.to(device), {}, site);
-  const std::vector<std::int64_t> values = all.to_vector_i64();
+void check_same_settings(const PipelineShape& shape, const PipelineOptions& options,
+                         const ProcessGroup& group, Device device, const Tensor::Site& site) {
+  const std::vector<std::int64_t> values =
+      gathered({shape.stages_per_rank, shape.microbatches, static_cast<int>(options.order),
+                options.accumulated},
+               group, device, site);
   const auto text = [&](std::size_t rank) {
     return "rank " + std::to_string(group.global_ranks()[rank]) + " has " +
-           std::to_string(values[3 * rank]) + " stages, " + std::to_string(values[3 * rank + 1]) +
-           " microbatches, order " + (values[3 * rank + 2] == 0 ? "gpipe" : "one_f_one_b");
+           std::to_string(values[4 * rank]) + " stages, " + std::to_string(values[4 * rank + 1]) +
+           " microbatches of " + std::to_string(values[4 * rank + 3]) + " batches, order " +
+           (values[4 * rank + 2] == 0 ? "gpipe" : "one_f_one_b");
   };
-  for (std::size_t rank = 1; 3 * rank < values.size(); ++rank) {
-    const auto its = values.begin() + static_cast<std::ptrdiff_t>(3 * rank);
-    if (std::equal(its, its + 3, values.begin())) continue;
+  for (std::size_t rank = 1; 4 * rank < values.size(); ++rank) {
+    const auto its = values.begin() + static_cast<std::ptrdiff_t>(4 * rank);
+    if (std::equal(its, its + 4, values.begin())) continue;
     throw Error(ErrorCode::kDisagreement, "the ranks' pipelines differ",
                 text(0) + "; " + text(rank), "the same options on all ranks of the axis");
   }
@@ -51,6 +69,12 @@ void check_same_settings(const PipelineShape& shape, PipelineOrder order, const 
 bool wants_gradients(const nn::Module& module) {
   const Tensors parameters = module.parameters();
   return std::ranges::any_of(parameters, [](const Tensor& one) { return one.requires_grad(); });
+}
+
+std::vector<std::int64_t> own_streams(const std::vector<std::shared_ptr<nn::Module>>& stages) {
+  std::vector<std::int64_t> streams;
+  for (const auto& stage : stages) streams.push_back(PipelineRandom::streams_of(*stage));
+  return streams;
 }
 
 Device device_of(const std::vector<std::shared_ptr<nn::Module>>& stages) {
@@ -75,9 +99,18 @@ PipelineWork::PipelineWork(std::vector<std::shared_ptr<nn::Module>> stages, cons
       group_(group_of_one_axis("Pipeline", mesh)),
       options_(std::move(options)),
       shape_(shape_of(stages_, group_, options_)),
-      wire_(group_) {
+      wire_(group_),
+      random_({}) {
   pipeline_actions(options_.order, shape_, 0);  // refuses what has no schedule
-  check_same_settings(shape_, options_.order, group_, device_of(stages_), site);
+  if (options_.accumulated < 1 || shape_.microbatches % options_.accumulated != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a pipeline of " + std::to_string(shape_.microbatches) + " microbatches of " +
+                    std::to_string(options_.accumulated) + " batches",
+                "each batch has as many of them", "a multiple");
+  }
+  check_same_settings(shape_, options_, group_, device_of(stages_), site);
+  random_ = PipelineRandom(in_model_order(
+      gathered(own_streams(stages_), group_, device_of(stages_), site), group_.size()));
   for (const auto& stage : stages_) {
     std::optional<DataParallel> parallel;
     if (options_.data_parallel && wants_gradients(*stage)) {
@@ -102,6 +135,10 @@ void PipelineWork::check(const Tensor& inputs, const Tensor& targets) const {
                std::to_string(shape_.microbatches) + " microbatches",
            "each has at least one", "a larger batch, or fewer microbatches");
   }
+  if (samples % batches() != 0) {
+    refuse(std::to_string(samples) + " samples of " + std::to_string(batches()) + " batches",
+           "these have equally many", "a multiple, or no .accumulated");
+  }
   if (mode_ == Mode::forward) return;
   if (!options_.loss) {
     refuse("a pipeline without a loss", "step() and evaluate() need one",
@@ -115,8 +152,14 @@ void PipelineWork::check(const Tensor& inputs, const Tensor& targets) const {
 }
 
 void PipelineWork::cut_batch(const Tensor& inputs, const Tensor& targets) {
-  const std::vector<std::int64_t> sizes = part_sizes(inputs.size(0), shape_.microbatches);
+  std::vector<std::int64_t> sizes;
+  for (int batch = 0; batch < batches(); ++batch) {
+    for (const std::int64_t size :
+         part_sizes(inputs.size(0) / batches(), shape_.microbatches / batches()))
+      sizes.push_back(size);
+  }
   inputs_ = split(inputs, sizes);
+  whole_rows_ = inputs.size(0);
   shares_.clear();
   for (const std::int64_t size : sizes)
     shares_.push_back(static_cast<double>(size) / static_cast<double>(inputs.size(0)));
@@ -157,12 +200,11 @@ Tensor PipelineWork::run(Mode mode, const Tensor& inputs, const Tensor& targets,
   outputs_.clear();
   loss_ = zeros({}, {.dtype = DType::f64, .device = inputs.device()});
   backwards_to_come_.assign(stages_.size(), shape_.microbatches);
-  const auto all = lists();
-  const std::string key = (mode == Mode::train ? "train " : "evaluate ") +
-                          std::to_string(static_cast<int>(inputs.dtype())) +
-                          tensors::shape_to_string(inputs.shape());
   has_failed_ = true;  // until it has come to its end
-  wire_.begin(key, all, shape_, inputs.device(), site);
+  if (mode == Mode::train && random_.is_unknown()) count_streams();
+  const auto all = lists();
+  begin_wire(inputs, mode == Mode::train ? "train " : "evaluate ", all);
+  random_.begin(batches());
   const GradMode records(mode == Mode::train);
   for (const auto& [kind, stage, microbatch] : all[static_cast<std::size_t>(group_.rank())]) {
     if (kind == PipelineAction::Kind::forward) {
@@ -176,14 +218,68 @@ Tensor PipelineWork::run(Mode mode, const Tensor& inputs, const Tensor& targets,
   inputs_.clear();
   targets_.clear();
   const NoGrad no_grad;
+  if (mode == Mode::train) {
+    if (group_.size() > 1) group_.broadcast(loss_.local(), group_.size() - 1, {}, site);
+    if (random_.is_exchanged()) exchange_streams();
+    random_.end_step();
+    return loss_;
+  }
+  random_.end_evaluation();
   if (mode == Mode::forward) return wire_.from_last_rank(whole_output());
   if (group_.size() > 1) group_.broadcast(loss_.local(), group_.size() - 1, {}, site);
   return loss_;
 }
 
+void PipelineWork::begin_wire(const Tensor& inputs, const char* purpose,
+                              const std::vector<std::vector<PipelineAction>>& all) {
+  const std::string key = purpose + std::to_string(static_cast<int>(inputs.dtype())) +
+                          tensors::shape_to_string(inputs.shape());
+  wire_.begin(key, all, shape_, inputs.device(), site_);
+}
+
+void PipelineWork::count_streams() {
+  const NoGrad no_grad;
+  const PipelineShape shape = shape_;
+  mode_ = Mode::forward;
+  shape_.microbatches = 1;
+  begin_wire(inputs_[0], "count ", lists());
+  random_.begin(1);
+  for (int stage = group_.rank(); stage < shape_.stages(); stage += group_.size())
+    forward(stage, 0);
+  wire_.end();
+  outputs_.clear();
+  exchange_streams();
+  random_.end_evaluation();
+  mode_ = Mode::train;
+  shape_ = shape;
+}
+
+void PipelineWork::exchange_streams() {
+  std::vector<std::int64_t> taken;
+  for (int stage = group_.rank(); stage < shape_.stages(); stage += group_.size())
+    taken.push_back(random_.taken(stage));
+  random_.settle(in_model_order(gathered(taken, group_, loss_.device(), site_), group_.size()));
+}
+
 void PipelineWork::forward(int stage, int microbatch) {
   const Tensor input = stage == 0 ? inputs_[static_cast<std::size_t>(microbatch)]
                                   : wire_.receive({MessageKind::activation, stage, microbatch});
+  const Tensor output = stage_output(stage, microbatch, input);
+  if (!is_last(stage)) wire_.send({MessageKind::activation, stage + 1, microbatch}, output);
+  if (mode_ == Mode::train) kept_[{stage, microbatch}] = {input, output};
+}
+
+Tensor PipelineWork::stage_output(int stage, int microbatch, const Tensor& input) {
+  // Where its rows lie in the batch that one rank would have computed at once.
+  const int batch = batch_of(microbatch), each = shape_.microbatches / batches();
+  std::int64_t first = 0;
+  for (int before = batch * each; before < microbatch; ++before)
+    first += inputs_[static_cast<std::size_t>(before)].size(0);
+  const std::int64_t rows = inputs_[static_cast<std::size_t>(microbatch)].size(0);
+  const RandomPart::Entered entered(std::make_shared<const RandomPart>(
+      RandomPart::Level::microbatch, std::vector<std::int64_t>{first}, rows,
+      whole_rows_ / batches(), std::vector<int>()));
+  random_.begin_forward(stage, batch);
   // Buffers are made equal once a batch.
   const auto& parallel = data_parallel_[own(stage)];
   const auto call = [&] { return (*stages_[own(stage)])(input); };
@@ -192,16 +288,11 @@ void PipelineWork::forward(int stage, int microbatch) {
     return call();
   };
   Tensor output = parallel && microbatch > 0 ? call_alone() : call();
-  if (is_last(stage)) {
-    if (mode_ == Mode::forward) {
-      outputs_[microbatch] = output.is_distributed() ? output.full_tensor(site_) : output;
-    } else {
-      output = part_of_loss(microbatch, output);
-    }
-  } else {
-    wire_.send({MessageKind::activation, stage + 1, microbatch}, output);
-  }
-  if (mode_ == Mode::train) kept_[{stage, microbatch}] = {input, output};
+  if (is_last(stage) && mode_ != Mode::forward) output = part_of_loss(microbatch, output);
+  if (is_last(stage) && mode_ == Mode::forward)
+    outputs_[microbatch] = output.is_distributed() ? output.full_tensor(site_) : output;
+  random_.end_forward(stage);
+  return output;
 }
 
 Tensor PipelineWork::part_of_loss(int microbatch, const Tensor& output) {

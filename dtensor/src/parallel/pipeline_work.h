@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dtrun/dtensor/parallel/pipeline.h"
+#include "parallel/pipeline_random.h"
 #include "parallel/pipeline_wire.h"
 
 namespace dtrun::dtensor {
@@ -32,6 +33,16 @@ class PipelineWork {
   using Place = std::pair<int, int>;  ///< stage and microbatch
 
   void forward(int stage, int microbatch);
+  Tensor stage_output(int stage, int microbatch, const Tensor& input);
+  /// How many random streams each stage takes, by a forward of the first microbatch.
+  void count_streams();
+  /// How many random streams each stage has taken, to all ranks.
+  void exchange_streams();
+  void begin_wire(const Tensor& inputs, const char* purpose,
+                  const std::vector<std::vector<PipelineAction>>& all);
+  int batches() const { return mode_ == Mode::train ? options_.accumulated : 1; }
+  /// Of which batch it is a part.
+  int batch_of(int microbatch) const { return microbatch / (shape_.microbatches / batches()); }
   void backward(int stage, int microbatch);
   void run_backward(int stage, const Tensor& output, const Tensor& gradient);
   Tensor part_of_loss(int microbatch, const Tensor& output);
@@ -48,13 +59,15 @@ class PipelineWork {
   PipelineShape shape_;                                     ///< of the batch at hand
   std::vector<std::optional<DataParallel>> data_parallel_;  ///< of each stage
   PipelineWire wire_;
+  PipelineRandom random_;
 
   bool has_failed_ = false;
 
   // Of one batch.
   Mode mode_ = Mode::train;
   Tensor::Site site_;
-  Tensors inputs_, targets_;    ///< by microbatch
+  Tensors inputs_, targets_;  ///< by microbatch
+  std::int64_t whole_rows_ = 0;
   std::vector<double> shares_;  ///< of a microbatch in the batch
   std::map<Place, Kept> kept_;
   std::map<int, Tensor> outputs_;  ///< of the last stage, by microbatch

@@ -51,10 +51,12 @@ Tensor rand(const Shape& shape, RandomKey key, const DeviceMesh& mesh, const Pla
 struct DropoutOptions {
   double p = 0.5;
   bool training = true;               ///< false: x as it is, and nothing is drawn
-  std::optional<RandomKey> key = {};  ///< not given: the next stream
+  std::optional<RandomKey> key = {};  ///< of the tensor as it is; not given: the next stream
 };
 /// Each element is 0 with probability p, else x / (1 - p). The mask is not stored; backward draws
-/// it again. @throws Error kInvalidArgument for integers and for a p outside of [0, 1]
+/// it again. Of a plain tensor in a model that ranks share it is that of its part of the whole:
+/// docs/training.md, Dropout. @throws Error kInvalidArgument for integers and for a p outside of
+/// [0, 1]
 Tensor dropout(const Tensor& x, const DropoutOptions& options = {});
 
 }  // namespace dtrun::dtensor

@@ -26,6 +26,9 @@ namespace dtrun::dtensor {
 struct PipelineOptions {
   /// Parts of a batch, cut along dim 0; sizes differ by at most one. Not given: as many as stages.
   int microbatches = 0;
+  /// Batches of which a step's samples are made, one after the other: dropout draws for each as a
+  /// forward of its own would. A divisor of the microbatches and of the samples.
+  int accumulated = 1;
   PipelineOrder order = PipelineOrder::one_f_one_b;
   int stages_per_rank = 1;  ///< of a Sequential
   /// Of the last stage's output and the targets: a mean over samples.
