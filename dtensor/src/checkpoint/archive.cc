@@ -167,8 +167,7 @@ bool Archive::pass_on(const SavedTensor& tensor, const Box& slab, const Sink& si
     if (run->bytes != tensors::bytes_of_shape(slab.shape, tensor.dtype)) return false;
     ShardReader& from = reader(chunk.file);
     while (run->bytes > 0) {
-      const std::string_view block = from.block(tensor, chunk, run->from / kBlockBytes, ahead);
-      const std::string_view part = block.substr(run->from % kBlockBytes, run->bytes);
+      const std::string_view part = from.beginning_of(tensor, chunk, *run, ahead);
       sink(part);
       *run = {run->from + part.size(), 0, run->bytes - part.size()};
     }

@@ -7,14 +7,42 @@
 
 namespace dtrun::dtensor::dcp {
 
+std::optional<ExtentWalk::Extent> ExtentWalk::next() {
+  if (!run_) run_ = runs_.next();
+  if (!run_) return std::nullopt;
+  Extent extent{run_->from, 0};
+  const std::uint64_t limit = (extent.from / kBlockBytes + 1) * kBlockBytes;
+  for (;;) {
+    const std::uint64_t count = std::min(run_->bytes, limit - run_->from);
+    const std::uint64_t end = run_->from + count;
+    extent.bytes = end - extent.from;
+    run_ = ByteRun{end, 0, run_->bytes - count};
+    if (run_->bytes > 0) return extent;
+    run_ = runs_.next();
+    if (!run_ || run_->from >= limit || run_->from - end > kGapBytes) return extent;
+  }
+}
+
 void BlockWalk::go_on(const SavedTensor& tensor, const SavedChunk& chunk, ByteRuns runs) {
   chunk_ = &chunk;
   bytes_ = tensors::bytes_of_shape(chunk.box.shape, tensor.dtype);
-  runs_ = std::move(runs);
   run_ = {};
+  if (chunk.checksums.empty()) {
+    runs_.reset();
+    extents_.emplace(std::move(runs));
+  } else {
+    extents_.reset();
+    runs_ = std::move(runs);
+  }
 }
 
 std::optional<FilePart> BlockWalk::next() {
+  if (extents_) {
+    const std::optional<ExtentWalk::Extent> extent = extents_->next();
+    if (!extent) return std::nullopt;
+    held_[chunk_->file].reset();
+    return FilePart{chunk_->file, chunk_->begin + extent->from, extent->bytes};
+  }
   while (runs_) {
     if (run_.bytes == 0) {
       const std::optional<ByteRun> run = runs_->next();

@@ -1,9 +1,11 @@
-// BlockWalk: which blocks of a checkpoint's files are read for parts of chunks, in order: pure. Its
-// rule is ShardReader::read()'s, which holds the last block that it read.
+// BlockWalk: which parts of a checkpoint's files are read for parts of chunks, in order: pure. Its
+// rule is ShardReader::read()'s. Of a chunk that has checksums these are blocks, of which the
+// reader holds the last one; of one that has none, as in files of others, the runs that are wanted.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "dtrun/dtensor/checkpoint/manifest.h"
@@ -16,6 +18,26 @@ struct FilePart {
   std::size_t file = 0;  ///< its number in the manifest
   std::uint64_t begin = 0, bytes = 0;
   friend bool operator==(const FilePart&, const FilePart&) = default;
+};
+
+/// Runs with no more between them are read together. Of a file of 256 MiB that the page cache had
+/// not, every other piece of 64 KiB took 0.31 s piece by piece and 0.19 together, of 16 KiB 0.73 and
+/// 0.22, of 128 KiB 0.22 and 0.19; where the page cache had it, 0.035 and 0.065 for 64 KiB.
+inline constexpr std::uint64_t kGapBytes = std::uint64_t{64} << 10;
+
+/// The parts of a chunk without checksums that are read for some runs: within one block, and with
+/// small gaps between the runs.
+class ExtentWalk {
+ public:
+  struct Extent {
+    std::uint64_t from, bytes;  ///< of the chunk's bytes
+  };
+  explicit ExtentWalk(ByteRuns runs) : runs_(std::move(runs)) {}
+  std::optional<Extent> next();
+
+ private:
+  ByteRuns runs_;
+  std::optional<ByteRun> run_;  ///< what of it was not given yet
 };
 
 class BlockWalk {
@@ -36,6 +58,7 @@ class BlockWalk {
   std::uint64_t bytes_ = 0;  ///< of the chunk
   std::optional<ByteRuns> runs_;
   ByteRun run_;
+  std::optional<ExtentWalk> extents_;  ///< instead, of a chunk without checksums
 };
 
 }  // namespace dtrun::dtensor::dcp

@@ -11,7 +11,8 @@ constexpr std::uint64_t kLargeFile = std::uint64_t{4} << 20;
 
 }  // namespace
 
-BlockWriter::BlockWriter(OpenFile& file, std::uint64_t bytes) : file_(file) {
+BlockWriter::BlockWriter(OpenFile& file, std::uint64_t bytes, std::size_t blocks)
+    : file_(file), blocks_(blocks) {
   if (bytes < kLargeFile) return;
   is_direct_ = file_.set_direct(true);
   try {
@@ -37,10 +38,10 @@ void BlockWriter::stop() {
 BlockWriter::Block& BlockWriter::next_block() {
   if (thread_.joinable()) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return fault_ || filled_ - written_ < kBlocks; });
+    changed_.wait(lock, [&] { return fault_ || filled_ - written_ < blocks_.size(); });
     if (fault_) std::rethrow_exception(fault_);
   }
-  return blocks_[filled_ % kBlocks];
+  return blocks_[filled_ % blocks_.size()];
 }
 
 void BlockWriter::write(std::string_view bytes) {
@@ -57,7 +58,7 @@ void BlockWriter::write(std::string_view bytes) {
 
 void BlockWriter::hand_over() {
   if (!thread_.joinable()) {
-    Block& block = blocks_[filled_ % kBlocks];
+    Block& block = blocks_[filled_ % blocks_.size()];
     put(block);
     block.size = 0;
     return;
@@ -92,7 +93,7 @@ void BlockWriter::run() {
     for (;;) {
       changed_.wait(lock, [&] { return is_over_ || written_ < filled_; });
       if (written_ == filled_) return;
-      Block& block = blocks_[written_ % kBlocks];
+      Block& block = blocks_[written_ % blocks_.size()];
       lock.unlock();
       put(block);
       block.size = 0;

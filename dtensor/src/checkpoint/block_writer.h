@@ -3,13 +3,13 @@
 // fills the next blocks while the disk takes one.
 #pragma once
 
-#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <mutex>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "checkpoint/direct_memory.h"
 #include "checkpoint/open_file.h"
@@ -23,8 +23,10 @@ inline constexpr std::size_t kWriteBytes = std::size_t{2} << 20;
 class BlockWriter {
  public:
   /// @param file new, and for the writer alone until finish() has returned
-  /// @param bytes of the whole file
-  BlockWriter(OpenFile& file, std::uint64_t bytes);
+  static constexpr std::size_t kMostBlocks = 6;
+
+  /// @param bytes of the whole file @param blocks of memory that it takes, at least 2
+  BlockWriter(OpenFile& file, std::uint64_t bytes, std::size_t blocks = kMostBlocks);
   /// What was not finished is left as it is.
   ~BlockWriter();
   BlockWriter(const BlockWriter&) = delete;
@@ -47,14 +49,12 @@ class BlockWriter {
   void run();
   void stop();
 
-  static constexpr std::size_t kBlocks = 6;
-
   OpenFile& file_;
   bool is_direct_ = false;
-  std::array<Block, kBlocks> blocks_;
+  std::vector<Block> blocks_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::uint64_t filled_ = 0, written_ = 0;  ///< blocks; number n is in blocks_[n % kBlocks]
+  std::uint64_t filled_ = 0, written_ = 0;  ///< blocks; number n is in blocks_[n % blocks_.size()]
   bool is_over_ = false;                    ///< nothing is filled any more
   std::exception_ptr fault_;                ///< of the thread, which has ended then
   std::thread thread_;                      ///< none for a small file

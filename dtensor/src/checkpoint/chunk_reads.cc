@@ -27,7 +27,8 @@ std::uint64_t bytes_of(const ChunkRead& read, const Box& box) {
 
 ByteRuns runs_of(const Slice& slice) {
   const ChunkRead& read = *slice.read;
-  return {read.chunk->box, read.box, tensors::item_size(read.tensor->dtype), slice.part};
+  return ByteRuns(read.chunk->box, read.box, tensors::item_size(read.tensor->dtype), slice.part)
+      .within(read.begin, read.end);
 }
 
 /// Cuts along the first dim that has several places. Where a row of the chunk is a part of a block
@@ -142,6 +143,7 @@ std::uint64_t read_chunks(FileCalls& files, const std::string& folder, const Man
   if (tensors::num_threads() == 1) task_bytes = ~std::uint64_t{0} / 2;
   std::vector<Slice> slices;
   for (const ChunkRead& read : reads) add_slices(read, task_bytes, slices);
+  std::erase_if(slices, [](const Slice& slice) { return !runs_of(slice).next(); });
   std::ranges::stable_sort(slices, {}, [](const Slice& slice) {
     return std::tuple(slice.read->chunk->file, slice.read->chunk->begin);
   });

@@ -19,6 +19,8 @@ struct ChunkRead {
   const SavedChunk* chunk;
   Box box;       ///< of the memory
   char* memory;  ///< of the box, row-major, in the dtype of the saved tensor
+  /// Of the chunk's bytes: the others are not read.
+  std::uint64_t begin = 0, end = ~std::uint64_t{0};
 };
 
 /// What a thread reads at a time: much more than a file's header, mostly.

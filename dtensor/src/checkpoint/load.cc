@@ -13,7 +13,9 @@
 #include "checkpoint/chunk_reads.h"
 #include "checkpoint/flat_state.h"
 #include "checkpoint/foreign_shard.h"
+#include "checkpoint/rank_message.h"
 #include "checkpoint/read_manifest.h"
+#include "checkpoint/shared_reads.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/checkpoint/checkpoint.h"
 #include "dtrun/tensor/ops.h"
@@ -73,10 +75,11 @@ class Loading {
 
   LoadReport run() {
     open();
-    together(agreement_, [&]() -> std::string {
+    const std::vector<std::string> wanted = together(agreement_, [&] {
       choose();
-      return "";
+      return to_text(own_wishes());
     });
+    share(wanted);
     together(agreement_, [&]() -> std::string {
       read();
       return "";
@@ -239,17 +242,70 @@ class Loading {
             part.box ? tensors::empty(part.box->shape, {.dtype = saved.dtype}) : LocalTensor()};
   }
 
+  std::vector<Wish> own_wishes() const {
+    std::vector<Wish> wishes;
+    for (const Target& target : targets_) {
+      if (target.staged.defined())
+        wishes.push_back(
+            {static_cast<std::size_t>(target.saved - manifest_.tensors.data()), target.box});
+    }
+    return wishes;
+  }
+
+  /// Among the ranks that share memory.
+  void share(const std::vector<std::string>& wanted) {
+    const collectives::ProcessGroup* const group = agreement_.carrier();
+    const std::vector<int> machines = group == nullptr ? std::vector<int>() : group->machines();
+    if (machines.empty() || machines.size() == 1) return;
+    together(agreement_, [&]() -> std::string {
+      const auto own = static_cast<std::size_t>(group->rank());
+      wishes_.resize(machines.size());
+      for (std::size_t rank = 0; rank < machines.size(); ++rank) {
+        if (machines[rank] == machines[own]) wishes_[rank] = parse_wishes(wanted[rank]);
+      }
+      std::vector<char*> memory;
+      for (const Target& target : targets_) {
+        if (target.staged.defined()) memory.push_back(static_cast<char*>(target.staged.data()));
+      }
+      shared_.emplace(manifest_, wishes_, std::move(memory), *group);
+      return "";
+    });
+  }
+
+  /// What this rank reads for itself alone of a chunk.
+  void add_reads(const Target& target, std::size_t chunk, std::vector<ChunkRead>& reads) const {
+    const auto tensor = static_cast<std::size_t>(target.saved - manifest_.tensors.data());
+    ChunkRead read{target.saved, &target.saved->chunks[chunk], target.box,
+                   static_cast<char*>(target.staged.data())};
+    const auto parts = shared_parts_.find({tensor, chunk});
+    if (parts != shared_parts_.end()) {
+      for (const SharedPart* const part : parts->second) {
+        read.end = part->begin;
+        if (read.begin < read.end) reads.push_back(read);
+        read.begin = part->end;
+      }
+      read.end = ~std::uint64_t{0};
+    }
+    reads.push_back(read);
+  }
+
   void read() {
+    // What a replicated tensor's first reader brings to the page cache, the others find there,
+    // unless they share what they read.
+    const bool is_read_once = agreement_.size() == 1 || shared_;
+    const PageCache cache = is_read_once ? PageCache::passed_by : PageCache::used;
+    if (shared_) {
+      report_.own_bytes = shared_->run(files_, folder_, cache);
+      for (const SharedPart& part : shared_->parts())
+        shared_parts_[{part.tensor, part.chunk}].push_back(&part);
+    }
     std::vector<ChunkRead> reads;
     for (const Target& target : targets_) {
       if (!target.staged.defined()) continue;
-      for (const SavedChunk& chunk : target.saved->chunks)
-        reads.push_back(
-            {target.saved, &chunk, target.box, static_cast<char*>(target.staged.data())});
+      for (std::size_t chunk = 0; chunk < target.saved->chunks.size(); ++chunk)
+        add_reads(target, chunk, reads);
     }
-    // What a replicated tensor's first reader brings to the page cache, the others find there.
-    const PageCache cache = agreement_.size() == 1 ? PageCache::passed_by : PageCache::used;
-    report_.own_bytes = read_chunks(files_, folder_, manifest_, reads, cache);
+    report_.own_bytes += read_chunks(files_, folder_, manifest_, reads, cache);
   }
 
   void write() {
@@ -273,6 +329,10 @@ class Loading {
   Manifest manifest_;
   std::vector<Target> targets_;
   std::vector<EntryLoad> entries_;
+  std::vector<std::vector<Wish>> wishes_;  ///< by rank, of those that share what they read
+  std::optional<SharedReads> shared_;
+  /// Of a tensor's chunk, in order.
+  std::map<std::pair<std::size_t, std::size_t>, std::vector<const SharedPart*>> shared_parts_;
   LoadReport report_;
 };
 

@@ -4,13 +4,19 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <optional>
 #include <random>
+#include <utility>
 
 #include "checkpoint/agreement_of.h"
 #include "checkpoint/commit.h"
 #include "checkpoint/flat_state.h"
 #include "checkpoint/safetensors_index.h"
 #include "checkpoint/shard_file.h"
+#include "checkpoint/shard_writer.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/checkpoint/plan.h"
 #include "dtrun/dtensor/layout/notation.h"
@@ -170,6 +176,126 @@ std::vector<std::vector<TensorPart>> parts_on_mesh(const std::vector<const Saved
   return parts;
 }
 
+/// So many shards are written at once: their writers have 6 MiB each.
+constexpr int kShardsAtOnce = 8;
+constexpr std::size_t kBlocksOfEach = 3;
+
+/// Shards of several ranks, which are written side by side: whatever the source has of a tensor is
+/// read once for all of them. Row-major bytes of a box have those of each box in it in its order.
+class SideBySide {
+ public:
+  SideBySide(FileCalls& files, const std::string& folder, const SavePlan& plan,
+             std::uint64_t generation)
+      : files_(files), folder_(folder), plan_(plan), generation_(generation) {}
+
+  /// What the rank writes.
+  void add(int rank, int ranks) {
+    Shard shard;
+    std::vector<ShardPiece> pieces;
+    for (const PlannedChunk& chunk : plan_.chunks) {
+      if (chunk.writer != rank) continue;
+      const TensorPart& part = plan_.tensors[chunk.tensor];
+      shard.chunks.push_back(&chunk);
+      pieces.push_back({part.name, part.shape, chunk.box, part.dtype, nullptr});
+    }
+    if (pieces.empty()) return;
+    shard.writer = std::make_unique<ShardWriter>(files_, folder_, shard_name(rank, ranks),
+                                                 shard_metadata(generation_, pieces), pieces,
+                                                 Checksums::made, kBlocksOfEach);
+    shards_.push_back(std::move(shard));
+  }
+
+  void fill(Archive& from, Passing& passing) {
+    // As each of the writers orders its pieces.
+    std::vector<std::size_t> order(plan_.tensors.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, std::greater(), [&](std::size_t i) {
+      return tensors::item_size(plan_.tensors[i].dtype);
+    });
+    for (const std::size_t tensor : order) fill(tensor, from, passing);
+  }
+
+  void finish(Manifest& manifest) {
+    for (Shard& shard : shards_) {
+      WrittenShard written = shard.writer->finish();
+      for (std::size_t i = 0; i < shard.chunks.size(); ++i) {
+        written.chunks[i].file = manifest.files.size();
+        manifest.tensors[shard.chunks[i]->tensor].chunks.push_back(std::move(written.chunks[i]));
+      }
+      manifest.files.push_back(std::move(written.file));
+    }
+  }
+
+ private:
+  struct Shard {
+    std::vector<const PlannedChunk*> chunks;
+    std::unique_ptr<ShardWriter> writer;
+  };
+  struct Target {
+    ShardWriter* writer;
+    const Box* box;
+    std::optional<ByteRuns> runs;
+    std::optional<ByteRun> run;
+  };
+
+  void fill(std::size_t tensor, Archive& from, Passing& passing) {
+    std::vector<Target> targets;
+    Box all;
+    for (const Shard& shard : shards_) {
+      for (const PlannedChunk* const chunk : shard.chunks) {
+        if (chunk->tensor != tensor) continue;
+        all = targets.empty() ? chunk->box : hull(all, chunk->box);
+        targets.push_back({shard.writer.get(), &chunk->box, std::nullopt, std::nullopt});
+      }
+    }
+    if (targets.empty()) return;
+    const SavedTensor& saved = from.tensor(plan_.tensors[tensor].name);
+    for (Target& target : targets) {
+      target.runs.emplace(all, *target.box, tensors::item_size(saved.dtype));
+      target.run = target.runs->next();
+    }
+    std::uint64_t at = 0;
+    from.stream(saved, all, [&](std::string_view bytes) {
+      std::uint64_t taken = 0;
+      for (Target& target : targets) taken += take(target, at, bytes);
+      at += bytes.size();
+      passing.add(taken);
+    });
+    for (const Target& target : targets) target.writer->end_piece();
+  }
+
+  /// @return bytes
+  static std::uint64_t take(Target& target, std::uint64_t at, std::string_view bytes) {
+    std::uint64_t taken = 0;
+    while (target.run && target.run->from < at + bytes.size()) {
+      const std::string_view part = bytes.substr(target.run->from - at, target.run->bytes);
+      target.writer->write(part);
+      taken += part.size();
+      target.run = ByteRun{target.run->from + part.size(), 0, target.run->bytes - part.size()};
+      if (target.run->bytes == 0) target.run = target.runs->next();
+    }
+    return taken;
+  }
+
+  /// The least box that has both.
+  static Box hull(const Box& a, const Box& b) {
+    Box box = a;
+    for (std::size_t dim = 0; dim < a.shape.size(); ++dim) {
+      const std::int64_t end =
+          std::max(a.offsets[dim] + a.shape[dim], b.offsets[dim] + b.shape[dim]);
+      box.offsets[dim] = std::min(a.offsets[dim], b.offsets[dim]);
+      box.shape[dim] = end - box.offsets[dim];
+    }
+    return box;
+  }
+
+  FileCalls& files_;
+  const std::string folder_;
+  const SavePlan& plan_;
+  const std::uint64_t generation_;
+  std::vector<Shard> shards_;
+};
+
 }  // namespace
 
 void merge(Archive& from, const std::string& file, const OfflineOptions& options) {
@@ -235,23 +361,11 @@ void reshard(Archive& from, const std::string& folder, const std::vector<int>& m
   PartialFolder partial(files, checked_folder(folder), manifest.generation, Existing::refuse);
   Passing passing(tensors, options.progress);
   const int ranks = static_cast<int>(parts.size());
-  for (int rank = 0; rank < ranks; ++rank) {
-    std::vector<ShardPiece> pieces;
-    std::vector<std::size_t> owners;
-    for (const PlannedChunk& chunk : plan.chunks) {
-      if (chunk.writer != rank) continue;
-      pieces.push_back(
-          passing.piece(from, from.tensor(plan.tensors[chunk.tensor].name), chunk.box));
-      owners.push_back(chunk.tensor);
-    }
-    if (pieces.empty()) continue;
-    WrittenShard shard = write_shard(files, partial.path(), shard_name(rank, ranks),
-                                     shard_metadata(manifest.generation, pieces), pieces);
-    for (std::size_t i = 0; i < owners.size(); ++i) {
-      shard.chunks[i].file = manifest.files.size();
-      manifest.tensors[owners[i]].chunks.push_back(std::move(shard.chunks[i]));
-    }
-    manifest.files.push_back(std::move(shard.file));
+  for (int rank = 0; rank < ranks; rank += kShardsAtOnce) {
+    SideBySide shards(files, partial.path(), plan, manifest.generation);
+    for (int i = rank; i < std::min(rank + kShardsAtOnce, ranks); ++i) shards.add(i, ranks);
+    shards.fill(from, passing);
+    shards.finish(manifest);
   }
   partial.commit(manifest);
 }

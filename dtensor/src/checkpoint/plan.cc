@@ -238,8 +238,7 @@ ByteRuns::ByteRuns(const Box& from, const Box& to, std::size_t item_bytes, const
   at_ = Shape(outer_dims_, 0);
 }
 
-std::optional<ByteRun> ByteRuns::next() {
-  if (is_done_) return std::nullopt;
+ByteRun ByteRuns::take() {
   ByteRun run = first_;
   for (std::size_t dim = 0; dim < outer_dims_; ++dim) {
     run.from += static_cast<std::uint64_t>(at_[dim] * from_strides_[dim]);
@@ -249,6 +248,40 @@ std::optional<ByteRun> ByteRuns::next() {
   while (dim > 0 && ++at_[dim - 1] == common_.shape[dim - 1]) at_[--dim] = 0;
   is_done_ = dim == 0;
   return run;
+}
+
+std::optional<ByteRun> ByteRuns::next() {
+  while (!is_done_) {
+    ByteRun run = take();
+    if (run.from >= end_) is_done_ = true;
+    const std::uint64_t before = begin_ > run.from ? begin_ - run.from : 0;
+    if (run.from >= end_ || before >= run.bytes) continue;
+    run = {run.from + before, run.to + before, run.bytes - before};
+    run.bytes = std::min(run.bytes, end_ - run.from);
+    return run;
+  }
+  return std::nullopt;
+}
+
+ByteRuns ByteRuns::within(std::uint64_t begin, std::uint64_t end) const {
+  ByteRuns part = *this;
+  part.begin_ = std::max(begin_, begin);
+  part.end_ = std::min(end_, end);
+  part.seek(part.begin_);
+  return part;
+}
+
+// To the last run that begins there or before: a step of an outer dim is longer than all steps of
+// the dims within it.
+void ByteRuns::seek(std::uint64_t begin) {
+  if (is_done_ || begin <= first_.from) return;
+  auto left = static_cast<std::int64_t>(begin - first_.from);
+  Shape place(outer_dims_, 0);
+  for (std::size_t dim = 0; dim < outer_dims_; ++dim) {
+    place[dim] = std::min(left / from_strides_[dim], common_.shape[dim] - 1);
+    left -= place[dim] * from_strides_[dim];
+  }
+  if (std::ranges::lexicographical_compare(at_, place)) at_ = place;
 }
 
 }  // namespace dtrun::dtensor::dcp

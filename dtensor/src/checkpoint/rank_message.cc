@@ -122,4 +122,22 @@ WrittenShard parse_shard(const std::string& text) {
   return shard;
 }
 
+std::string to_text(const std::vector<Wish>& wishes) {
+  json::array list;
+  for (const Wish& wish : wishes)
+    list.push_back(json::array{wish.tensor, list_of(wish.box.offsets), list_of(wish.box.shape)});
+  return json::serialize(list);
+}
+
+std::vector<Wish> parse_wishes(const std::string& text) {
+  const json::value parsed = base::parse_json(text, "a rank's wishes");
+  std::vector<Wish> wishes;
+  for (const json::value& one : parsed.as_array()) {
+    const json::array& wish = one.as_array();
+    wishes.push_back(
+        {wish.at(0).to_number<std::size_t>(), Box{sizes_in(wish.at(1)), sizes_in(wish.at(2))}});
+  }
+  return wishes;
+}
+
 }  // namespace dtrun::dtensor::dcp

@@ -1,10 +1,11 @@
-// What ranks tell each other when they save: what they have of the state, and what they have
-// written. Pure.
+// What ranks tell each other when they save, what they have of the state and what they have
+// written, and when they load: what they want. Pure.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "checkpoint/block_shares.h"
 #include "checkpoint/shard_file.h"
 #include "dtrun/dtensor/checkpoint/manifest.h"
 #include "dtrun/dtensor/checkpoint/plan.h"
@@ -24,5 +25,8 @@ RankOffer parse_offer(const std::string& text);
 std::string to_text(const WrittenShard& shard);
 /// Boxes are not among it: they are the plan's.
 WrittenShard parse_shard(const std::string& text);
+
+std::string to_text(const std::vector<Wish>& wishes);
+std::vector<Wish> parse_wishes(const std::string& text);
 
 }  // namespace dtrun::dtensor::dcp

@@ -7,12 +7,10 @@
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
-#include "checkpoint/block_sums.h"
-#include "checkpoint/block_writer.h"
 #include "checkpoint/read_ahead.h"
+#include "checkpoint/shard_writer.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/safetensors_header.h"
 
@@ -59,44 +57,13 @@ std::string shard_name(int rank, int ranks) {
 WrittenShard write_shard(FileCalls& files, const std::string& folder, const std::string& name,
                          const ShardMetadata& metadata, const std::vector<ShardPiece>& pieces,
                          Checksums checksums) {
-  // Wider elements first: all are aligned.
-  std::vector<std::size_t> order(pieces.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, std::greater(),
-                           [&](std::size_t i) { return tensors::item_size(pieces[i].dtype); });
-  tensors::SafetensorsHeader header{.entries = {}, .metadata = metadata};
-  std::uint64_t at = 0;
-  for (const std::size_t i : order) {
-    const ShardPiece& piece = pieces[i];
-    const std::uint64_t end = at + piece.bytes();
-    header.entries.push_back({piece.name, piece.dtype, piece.box.shape, at, end});
-    at = end;
-  }
-  const std::string beginning = tensors::safetensors_beginning(header);
-  WrittenShard written;
-  written.file = {name, beginning.size() + at, beginning.size(), checksum(beginning)};
-  written.chunks.resize(pieces.size());
-  OpenFile file = OpenFile::create(files, path_in(folder, name));
-  BlockWriter writer(file, written.file.bytes);
-  writer.write(beginning);
-  BlockSums sums;
-  const ByteSink sink = [&](std::string_view bytes) {
-    if (checksums == Checksums::made) sums.add(bytes);
-    writer.write(bytes);
-  };
-  at = beginning.size();
-  for (const std::size_t i : order) {
-    SavedChunk& chunk = written.chunks[i];
-    chunk.box = pieces[i].box;
-    chunk.begin = at;
-    at += pieces[i].bytes();
+  ShardWriter writer(files, folder, name, metadata, pieces, checksums);
+  const ByteSink sink = [&](std::string_view bytes) { writer.write(bytes); };
+  for (const std::size_t i : writer.order()) {
     pieces[i].source(sink);
-    chunk.checksums = sums.take();
+    writer.end_piece();
   }
-  writer.finish();
-  file.sync();
-  file.close();
-  return written;
+  return writer.finish();
 }
 
 ShardReader::ShardReader(FileCalls& files, const std::string& folder, const SavedFile& saved,
@@ -112,15 +79,21 @@ ShardReader::ShardReader(FileCalls& files, const std::string& folder, const Save
                 "its checksum is another one than when it was saved");
 }
 
+std::string_view ShardReader::taken(const SavedChunk& chunk, std::uint64_t from,
+                                    std::uint64_t count, ReadAhead* ahead, char* memory) {
+  const std::uint64_t begin = chunk.begin + from;
+  held_ = {};
+  bytes_read_ += count;
+  const std::optional<std::string_view> bytes =
+      ahead == nullptr ? std::nullopt : ahead->take({chunk.file, begin, count}, memory_);
+  return bytes ? *bytes : file_.at(begin, count, memory_, memory);
+}
+
 std::string_view ShardReader::verified(const SavedTensor& tensor, const SavedChunk& chunk,
                                        std::uint64_t index, std::uint64_t count, ReadAhead* ahead,
                                        char* memory) {
   const std::uint64_t begin = chunk.begin + index * kBlockBytes;
-  held_ = {};
-  const std::optional<std::string_view> taken =
-      ahead == nullptr ? std::nullopt : ahead->take({chunk.file, begin, count}, memory_);
-  const std::string_view bytes = taken ? *taken : file_.at(begin, count, memory_, memory);
-  bytes_read_ += count;
+  const std::string_view bytes = taken(chunk, index * kBlockBytes, count, ahead, memory);
   // Files of others have none.
   if (!chunk.checksums.empty() && checksum(bytes) != chunk.checksums[index])
     throw Error(ErrorCode::kProtocol,
@@ -135,6 +108,33 @@ std::string_view ShardReader::verified(const SavedTensor& tensor, const SavedChu
   return bytes;
 }
 
+std::string_view ShardReader::beginning_of(const SavedTensor& tensor, const SavedChunk& chunk,
+                                           const ByteRun& run, ReadAhead* ahead) {
+  const std::uint64_t index = run.from / kBlockBytes;
+  if (!chunk.checksums.empty())
+    return block(tensor, chunk, index, ahead).substr(run.from % kBlockBytes, run.bytes);
+  return taken(chunk, run.from, std::min(run.bytes, (index + 1) * kBlockBytes - run.from), ahead);
+}
+
+// As ExtentWalk says. An extent of one run is read where it belongs.
+void ShardReader::read_unverified(const SavedChunk& chunk, ByteRuns runs, char* target,
+                                  ReadAhead* ahead) {
+  ExtentWalk extents(runs);
+  std::optional<ByteRun> run = runs.next();
+  while (const std::optional<ExtentWalk::Extent> extent = extents.next()) {
+    const std::uint64_t end = extent->from + extent->bytes;
+    char* const place = run->bytes >= extent->bytes ? target + run->to : nullptr;
+    const std::string_view bytes = taken(chunk, extent->from, extent->bytes, ahead, place);
+    while (run && run->from < end) {
+      const std::uint64_t count = std::min(run->bytes, end - run->from);
+      const char* const from = bytes.data() + (run->from - extent->from);
+      if (from != target + run->to) std::memcpy(target + run->to, from, count);
+      *run = {run->from + count, run->to + count, run->bytes - count};
+      if (run->bytes == 0) run = runs.next();
+    }
+  }
+}
+
 std::string_view ShardReader::block(const SavedTensor& tensor, const SavedChunk& chunk,
                                     std::uint64_t index, ReadAhead* ahead) {
   const std::uint64_t all = tensors::bytes_of_shape(chunk.box.shape, tensor.dtype);
@@ -144,6 +144,7 @@ std::string_view ShardReader::block(const SavedTensor& tensor, const SavedChunk&
 
 void ShardReader::read(const SavedTensor& tensor, const SavedChunk& chunk, ByteRuns runs,
                        char* target, ReadAhead* ahead) {
+  if (chunk.checksums.empty()) return read_unverified(chunk, std::move(runs), target, ahead);
   const std::uint64_t all = tensors::bytes_of_shape(chunk.box.shape, tensor.dtype);
   while (std::optional<ByteRun> run = runs.next()) {
     while (run->bytes > 0) {

@@ -71,6 +71,9 @@ class ShardReader {
   /// @throws Error kProtocol naming file and place where a checksum differs
   void read(const SavedTensor& tensor, const SavedChunk& chunk, ByteRuns runs, char* target,
             ReadAhead* ahead = nullptr);
+  /// The first bytes of a run, those of one block, verified. Valid until the next call.
+  std::string_view beginning_of(const SavedTensor& tensor, const SavedChunk& chunk,
+                                const ByteRun& run, ReadAhead* ahead = nullptr);
   /// The block number `index` of a chunk, verified. Valid until the next call.
   std::string_view block(const SavedTensor& tensor, const SavedChunk& chunk, std::uint64_t index,
                          ReadAhead* ahead = nullptr);
@@ -84,6 +87,10 @@ class ShardReader {
   std::uint64_t bytes_read() const { return bytes_read_; }
 
  private:
+  /// Some of a chunk's bytes, unverified. They lie in `memory`, or in the reader's own.
+  std::string_view taken(const SavedChunk& chunk, std::uint64_t from, std::uint64_t count,
+                         ReadAhead* ahead, char* memory = nullptr);
+  void read_unverified(const SavedChunk& chunk, ByteRuns runs, char* target, ReadAhead* ahead);
   /// A block. It lies in `memory`, or in the reader's own.
   std::string_view verified(const SavedTensor& tensor, const SavedChunk& chunk, std::uint64_t index,
                             std::uint64_t count, ReadAhead* ahead, char* memory = nullptr);

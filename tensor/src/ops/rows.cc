@@ -10,6 +10,7 @@
 #include "cuda/rows.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "element.h"
 #include "kernels/row_kernel.h"
 #include "loops/row_loop.h"
 #include "ops/class_of_row.h"

@@ -44,6 +44,7 @@ std::optional<DiskModel::Place> DiskModel::find(const std::string& path) const {
     if (begin == std::string::npos) break;
     at = std::min(path.find('/', begin), path.size());
     if (place.node == nullptr || !place.node->is_folder) return std::nullopt;
+    if (path.compare(begin, at - begin, ".") == 0) continue;
     place.folder = place.node;
     place.name = path.substr(begin, at - begin);
     const auto found = place.folder->names.find(place.name);

@@ -174,6 +174,35 @@ TEST(ByteRunsTest, CarryWhatTwoBoxesShare) {
   }
 }
 
+TEST(ByteRunsTest, ThoseWithinAPlaceAreTheRestOfThem) {
+  const std::vector<Box> boxes = {{{0, 0, 0}, {4, 3, 5}},
+                                  {{1, 0, 2}, {3, 2, 3}},
+                                  {{0, 1, 0}, {2, 2, 5}},
+                                  {{3, 2, 4}, {1, 1, 1}},
+                                  {{1, 1, 1}, {2, 1, 3}}};
+  const auto bytes_of = [](ByteRuns runs) {
+    std::map<std::uint64_t, std::uint64_t> bytes;  // to where each goes
+    while (const auto run = runs.next())
+      for (std::uint64_t i = 0; i < run->bytes; ++i) bytes[run->from + i] = run->to + i;
+    return bytes;
+  };
+  for (const Box& from : boxes) {
+    for (const Box& to : boxes) {
+      const ByteRuns runs(from, to, 2);
+      const auto all = bytes_of(runs);
+      const auto size = static_cast<std::uint64_t>(tensors::numel(from.shape)) * 2;
+      for (std::uint64_t begin = 0; begin <= size; ++begin) {
+        for (std::uint64_t end = begin; end <= size + 1; end += 3) {
+          auto wanted = all;
+          std::erase_if(wanted,
+                        [&](const auto& one) { return one.first < begin || one.first >= end; });
+          ASSERT_EQ(bytes_of(runs.within(begin, end)), wanted) << begin << " to " << end;
+        }
+      }
+    }
+  }
+}
+
 TEST(ByteRunsTest, WholeRowsAreOneRun) {
   ByteRuns whole({{0, 0}, {4, 6}}, {{0, 0}, {4, 6}}, 4);
   EXPECT_EQ(whole.next()->bytes, 96U);

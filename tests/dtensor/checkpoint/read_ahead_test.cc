@@ -9,7 +9,7 @@
 #include <stdexcept>
 
 #include "checkpoint/read_manifest.h"
-#include "dtensor/checkpoint/disk_model.h"
+#include "dtensor/checkpoint/counting_disk.h"
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/checkpoint/archive.h"
 #include "dtrun/dtensor/checkpoint/checkpoint.h"
@@ -25,43 +25,6 @@ namespace {
 using base::ErrorCode;
 using collectives::ProcessGroup;
 using tensors::LocalTensor;
-
-/// Counts how often each byte of a file was read.
-class CountingDisk : public DiskModel {
- public:
-  int open(const std::string& path) override {
-    const int fd = DiskModel::open(path);
-    const std::lock_guard guard(mutex_);
-    paths_[fd] = path;
-    return fd;
-  }
-  ssize_t read_at(int fd, void* bytes, std::size_t count, std::uint64_t offset) override {
-    const ssize_t taken = DiskModel::read_at(fd, bytes, count, offset);
-    const std::lock_guard guard(mutex_);
-    std::map<std::uint64_t, int>& more = more_[paths_[fd]];
-    ++more[offset];
-    --more[offset + static_cast<std::uint64_t>(std::max<ssize_t>(0, taken))];
-    return taken;
-  }
-  void forget() { more_.clear(); }
-  /// Whether each byte from one place to another was read once.
-  bool is_read_once(const std::string& path, std::uint64_t begin, std::uint64_t end) const {
-    int times = 0;
-    std::uint64_t at = 0;
-    for (const auto& [place, more] : more_.at(path)) {
-      if (times != 1 && std::max(at, begin) < std::min(place, end)) return false;
-      times += more;
-      at = place;
-    }
-    return at >= end;
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<int, std::string> paths_;
-  /// By file: how many more times the bytes from a place on were read than those before it.
-  std::map<std::string, std::map<std::uint64_t, int>> more_;
-};
 
 class ReadAheadTest : public testing::Test {
  protected:
@@ -129,9 +92,15 @@ TEST_F(ReadAheadTest, AMergeAndAReshardReadEachByteOnceAndGiveTheSameElements) {
   disk_.forget();
   Archive to_reshard(disk_, "/disk/a");
   reshard(to_reshard, "/disk/on-4", {4}, {}, {.files = &disk_});
-  // Of the others a block is read twice in which two ranks' parts meet.
-  for (const std::string name : {"rows", "columns"}) expect_once(name);
-  for (const std::string path : {"/disk/a", "/disk/merged", "/disk/on-4"}) {
+  for (const auto& [name, shape, placement] : tensors_) expect_once(name);
+  disk_.forget();
+  Archive across(disk_, "/disk/a");
+  reshard(across, "/disk/across", {2, 2}, {{"*", "[S(1), S(0)]"}}, {.files = &disk_});
+  for (const auto& [name, shape, placement] : tensors_) expect_once(name);
+  // More shards than are written at once.
+  reshard(across, "/disk/on-12", {12}, {{"columns", "[S(1)]"}}, {.files = &disk_});
+  for (const std::string path :
+       {"/disk/a", "/disk/merged", "/disk/on-4", "/disk/across", "/disk/on-12"}) {
     Archive archive(disk_, path);
     for (const auto& [name, shape, placement] : tensors_) {
       const LocalTensor wanted = numbers(shape);

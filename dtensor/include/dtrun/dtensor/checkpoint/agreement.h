@@ -19,6 +19,9 @@ class Agreement {
   virtual int size() const = 0;
   /// Each rank's text, in the order of the ranks.
   virtual std::vector<std::string> exchange(const std::string& own) = 0;
+  /// A group of the same ranks, whose messages may carry what they read for each other; null: there
+  /// is none.
+  virtual const collectives::ProcessGroup* carrier() const { return nullptr; }
 };
 
 /// Of this process alone.
@@ -36,6 +39,7 @@ class GroupAgreement : public Agreement {
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
   std::vector<std::string> exchange(const std::string& own) override;
+  const collectives::ProcessGroup* carrier() const override { return &group_; }
 
  private:
   const collectives::ProcessGroup group_;

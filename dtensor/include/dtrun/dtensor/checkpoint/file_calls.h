@@ -36,7 +36,8 @@ class FileCalls {
   virtual ssize_t read_at(int fd, void* bytes, std::size_t count, std::uint64_t offset) = 0;
   /// Whether the page cache has the byte; true, too, where nothing tells.
   virtual bool is_cached(int fd, std::uint64_t offset) = 0;
-  /// Reads and writes go past the page cache (O_DIRECT), or not. EINVAL where the file system cannot do that.
+  /// Reads and writes go past the page cache (O_DIRECT), or not. EINVAL where the file system
+  /// cannot do that.
   virtual int direct(int fd, bool on) = 0;
   virtual int status(int fd, FileStatus& status) = 0;
   /// Of a path; a link is `other`.

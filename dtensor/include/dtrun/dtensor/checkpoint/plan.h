@@ -60,15 +60,24 @@ class ByteRuns {
   ByteRuns(const Box& from, const Box& to, std::size_t item_bytes, const Box& part);
 
   std::optional<ByteRun> next();
+  /// What is left of them between two places of the source's bytes; it takes no longer where that
+  /// is far on.
+  ByteRuns within(std::uint64_t begin, std::uint64_t end) const;
+  /// Of all of them.
   std::uint64_t elements() const { return elements_; }
 
  private:
+  /// The run at that place. Goes to the next.
+  ByteRun take();
+  void seek(std::uint64_t begin);
+
   Box common_;
   tensors::Shape from_strides_, to_strides_;  ///< of the outer dims, in bytes
   std::size_t outer_dims_ = 0;
   tensors::Shape at_;  ///< in the outer dims of what is common
   ByteRun first_;
   std::uint64_t elements_ = 0;
+  std::uint64_t begin_ = 0, end_ = ~std::uint64_t{0};  ///< in the source's bytes
   bool is_done_ = false;
 };
 
