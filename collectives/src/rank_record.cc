@@ -126,6 +126,9 @@ void RankRecord::write(const Fingerprint& fingerprint, const RecordedGroup& grou
   operation.bytes = bytes;
   slot_->ring[(begun_ - 1) % rendezvous::kOperationRing] = operation;
   slot_->operations.store(begun_, std::memory_order_release);
+  // The slot has one writer.
+  slot_->bytes.store(slot_->bytes.load(std::memory_order_relaxed) + bytes,
+                     std::memory_order_relaxed);
   if (!history_.empty()) write_history(operation, fingerprint, group);
 }
 

@@ -2,12 +2,17 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <memory>
 #include <numeric>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "collectives/nccl_job.h"
 #include "dtrun/collectives/available_backends.h"
 #include "dtrun/collectives/process_group.h"
+#include "dtrun/rendezvous/hash_store.h"
+#include "dtrun/rendezvous/job_page.h"
 #include "support/flat_tensors.h"
 #include "support/rank_threads.h"
 #include "support/thrown_error.h"
@@ -60,6 +65,31 @@ void time_calls(const ProcessGroup& group) {
     EXPECT_GT(count.longest.count(), 0);
     EXPECT_GE(count.total, count.longest);
   }
+}
+
+/// What --metrics-port serves.
+TEST(CallCountersTest, TheJobPageHasTheSumOfAGroupsCallsAndBytes) {
+  const auto page = std::make_shared<rendezvous::JobPage>(rendezvous::JobPage::create(2));
+  const std::shared_ptr<rendezvous::Store> store = rendezvous::make_hash_store();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) page->slot(rank).global_rank = rank;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      GroupOptions options = test::group_options(store, rank, 2);
+      options.job_page = page;
+      options.local_rank = rank;
+      const auto group = ProcessGroup::create(options);
+      const std::uint64_t calls = page->slot(rank).operations, bytes = page->slot(rank).bytes;
+      count_calls(group);
+      std::uint64_t counted_calls = 0, counted_bytes = 0;
+      for (const CallCount& count : group.call_counters().operations) {
+        counted_calls += count.calls;
+        counted_bytes += count.bytes;
+      }
+      EXPECT_EQ(page->slot(rank).operations - calls, counted_calls);
+      EXPECT_EQ(page->slot(rank).bytes - bytes, counted_bytes);
+    });
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(CallCountersTest, EveryBackendCountsCallsAndBytes) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/stat.h>
 
 #include <thread>
 
@@ -30,6 +31,23 @@ TEST(GuardLink, NothingIsLostWhenTheOtherSideReadsLater) {
     ASSERT_EQ(received->as<RankEnd>().local_rank, i);
     ASSERT_EQ(received->text_after<RankEnd>().size(), 1000u);
   }
+}
+
+TEST(GuardLink, AFileComesWithItsMessageAndNoOther) {
+  GuardLink::Ends ends = GuardLink::make();
+  const base::UniqueFd file(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  ends.guard.send_with_file(MessageKind::kSpawned, Spawned{.first = 7}, file.get());
+  ends.guard.send(MessageKind::kRankEnd, RankEnd{});
+  const auto with = ends.agent.receive(), without = ends.agent.receive();
+  ASSERT_TRUE(with && without);
+  EXPECT_EQ(with->as<Spawned>().first, 7);
+  struct stat sent {
+  }, got{};
+  ASSERT_EQ(::fstat(file.get(), &sent), 0);
+  ASSERT_EQ(::fstat(with->file.get(), &got), 0);
+  EXPECT_EQ(got.st_rdev, sent.st_rdev);
+  EXPECT_EQ(::fcntl(with->file.get(), F_GETFD), FD_CLOEXEC);
+  EXPECT_FALSE(without->file);
 }
 
 TEST(GuardLink, SendingToNobodyReturns) {

@@ -160,6 +160,26 @@ TEST(MetricsTest, ARankThatHasEndedIsDownWhileOthersRun) {
   EXPECT_EQ(command.finish().exit_code, 0);
 }
 
+TEST(MetricsTest, WhatRanksDoInCollectivesIsTold) {
+  const OwnPort port;
+  LauncherJob job;
+  Command command = job.start({"--metrics-port=" + port.text(), "--nproc_per_node=2",
+                               DTRUN_WORKERS "/page_worker", "late", "wait-in-init"});
+  const base::Deadline deadline = base::Deadline::after(std::chrono::seconds(30));
+  const std::string first = "{rank=\"0\"}", second = "{rank=\"1\"}";
+  auto samples = scrape(port);
+  // The page comes with the word that all ranks run.
+  while (samples["dtrun_rank_in_collective" + first] != 1 && !deadline.expired())
+    samples = scrape(port);
+  EXPECT_EQ(samples.at("dtrun_rank_in_collective" + first), 1);
+  EXPECT_EQ(samples.at("dtrun_rank_collectives_total" + first), 1);
+  EXPECT_EQ(samples.at("dtrun_rank_collective_bytes_total" + first), 4096);
+  EXPECT_EQ(samples.at("dtrun_rank_in_collective" + second), 0);
+  EXPECT_EQ(samples.at("dtrun_rank_collectives_total" + second), 0);
+  command.signal(SIGTERM);
+  EXPECT_NE(command.finish().exit_code, 0);
+}
+
 TEST(MetricsTest, NodesThatWaitForOthersSayThatNoRankRuns) {
   const OwnPort metrics, port;
   LauncherJob job;

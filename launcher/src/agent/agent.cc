@@ -352,8 +352,8 @@ class Agent {
   }
 
   // --- from the guard
-  void on_spawned(const Spawned& spawned) {
-    events_.ranks_started(outcome_, spawned);
+  void on_spawned(const Spawned& spawned, base::UniqueFd page) {
+    events_.ranks_started(outcome_, spawned, std::move(page));
     Timing& timing = outcome_.timing;
     if (timing.last_spawned != 0) return;
     timing.spawn_began = spawned.began;
@@ -362,7 +362,7 @@ class Agent {
   }
 
   void on_guard_message() {
-    const std::optional<GuardMessage> message = link_.receive();
+    std::optional<GuardMessage> message = link_.receive();
     if (!message) return on_guard_gone();
     switch (message->kind) {
       case MessageKind::kRankEnd:
@@ -372,7 +372,7 @@ class Agent {
         events_.rank_gone(message->as<RankGone>());
         break;
       case MessageKind::kSpawned:
-        on_spawned(message->as<Spawned>());
+        on_spawned(message->as<Spawned>(), std::move(message->file));
         break;
       case MessageKind::kSpawnFailure:
         outcome_.spawn_failure = {message->as<SpawnFailure>(), message->text_after<SpawnFailure>()};

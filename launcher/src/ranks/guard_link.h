@@ -22,7 +22,7 @@ enum class MessageKind : std::uint32_t {
   kResume,        ///< agent: PauseOrder
   kRankEnd,       ///< guard: RankEnd, then the end of its standard error and its last operations
   kRankGone,      ///< guard: RankGone, at once; only where metrics are served
-  kSpawned,       ///< guard: Spawned
+  kSpawned,       ///< guard: Spawned; where metrics are served, with the job page
   kSpawnFailure,  ///< guard: SpawnFailure, then the Error's text
   kFirstFailure,  ///< guard: FirstFailure, the end of its standard error; after an exit with 0 also
                   ///< why that is a failure
@@ -164,6 +164,7 @@ struct GroupEnd {
 struct GuardMessage {
   MessageKind kind{};
   std::string payload;
+  base::UniqueFd file;  ///< that came with it
 
   template <typename T>
   T as() const {
@@ -196,6 +197,12 @@ class GuardLink {
     static_assert(std::is_trivially_copyable_v<T>);
     send_bytes(kind, &value, sizeof value, text);
   }
+  /// The other side gets a descriptor of the file, too.
+  template <typename T>
+  void send_with_file(MessageKind kind, const T& value, int file) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    send_bytes(kind, &value, sizeof value, {}, WhenFull::kWait, file);
+  }
   /// Drops the message when the other side has not read for long: for messages that are repeated.
   template <typename T>
   void send_if_room(MessageKind kind, const T& value) {
@@ -209,7 +216,7 @@ class GuardLink {
   // receive() reports a peer that is gone; sending does not.
   enum class WhenFull { kWait, kDrop };
   void send_bytes(MessageKind kind, const void* value, std::size_t size, const std::string& text,
-                  WhenFull when_full = WhenFull::kWait);
+                  WhenFull when_full = WhenFull::kWait, int file = -1);
   base::UniqueFd fd_;
 };
 

@@ -232,7 +232,10 @@ void WorkerGroup::spawn() {
     births.finish();
     if (plan_.debug_terminal) plan_.debug_terminal->leave_rank_end();
     spawned.last = now_ns();
-    link_.send(MessageKind::kSpawned, spawned);
+    if (plan_.options.metrics)
+      link_.send_with_file(MessageKind::kSpawned, spawned, page_.fd());
+    else
+      link_.send(MessageKind::kSpawned, spawned);
   } catch (const base::Error& error) {
     const auto* const spawn = dynamic_cast<const base::SpawnError*>(&error);
     start_failure_ = {births.whose_turn(), spawn != nullptr ? spawn->error_number() : 0};

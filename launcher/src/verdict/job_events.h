@@ -20,10 +20,10 @@ class JobEvents {
     file_.round_began(outcome, world_size);
     metrics_.round_began(outcome, world_size);
   }
-  /// All ranks of this node run.
-  void ranks_started(const JobOutcome& outcome, const Spawned& spawned) {
+  /// All ranks of this node run. @param page the job page; none where no metrics are served
+  void ranks_started(const JobOutcome& outcome, const Spawned& spawned, base::UniqueFd page) {
     file_.ranks_started(outcome, spawned);
-    metrics_.ranks_started(outcome, spawned);
+    metrics_.ranks_started(outcome, spawned, std::move(page));
   }
   /// Long before its end is told, if others run on.
   void rank_gone(const RankGone& gone) { metrics_.rank_gone(gone); }

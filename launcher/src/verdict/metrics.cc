@@ -135,7 +135,9 @@ void Metrics::round_began(const JobOutcome& outcome, int world_size) {
   for (int rank = 0; rank < outcome.local_ranks; ++rank) up_[rank] = false;
 }
 
-void Metrics::ranks_started(const JobOutcome& outcome, const Spawned& spawned) {
+void Metrics::ranks_started(const JobOutcome& outcome, const Spawned& spawned,
+                            base::UniqueFd page) {
+  if (page && !page_) page_ = rendezvous::JobPage::open(page.get());
   starts_ += outcome.local_ranks;
   start_duration_ = nanoseconds(spawned.last - spawned.began);
   for (auto& [rank, up] : up_) up = true;
@@ -225,6 +227,29 @@ void Metrics::tell_ranks(std::string& text) const {
         up ? 1 : 0);
 }
 
+// A rank writes its slot, and can write anything there: all numbers are only told.
+void Metrics::tell_collectives(std::string& text) const {
+  if (!page_) return;
+  const auto of_ranks = [&](const char* name, Type type, const char* help, const auto& value_of) {
+    begin(text, name, type, help);
+    for (const auto& [rank, up] : up_)
+      add(text, name, {{"rank", std::to_string(first_rank_ + rank)}},
+          static_cast<double>(value_of(page_->slot(rank), up)));
+  };
+  using rendezvous::RankSlot;
+  of_ranks("dtrun_rank_collectives_total", Type::kCounter,
+           "Collectives and messages that the rank has begun, in all rounds.",
+           [](const RankSlot& slot, bool) { return slot.operations.load(); });
+  of_ranks("dtrun_rank_collective_bytes_total", Type::kCounter,
+           "Bytes of the rank's tensors in them, given and got.",
+           [](const RankSlot& slot, bool) { return slot.bytes.load(); });
+  of_ranks("dtrun_rank_in_collective", Type::kGauge, "1: the rank is in a collective or a message.",
+           [](const RankSlot& slot, bool up) {
+             const auto busy = static_cast<std::uint32_t>(rendezvous::RankState::kInCollective);
+             return up && slot.state.load() == busy ? 1 : 0;
+           });
+}
+
 void Metrics::tell_process(std::string& text) const {
   tell(text, "process_start_time_seconds", Type::kGauge, "Start of this dtrun since the epoch.",
        start_time_);
@@ -240,6 +265,7 @@ std::string Metrics::text() const {
   std::string text;
   tell_job(text);
   tell_ranks(text);
+  tell_collectives(text);
   tell_process(text);
   return text;
 }

@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "dtrun/base/unique_fd.h"
+#include "dtrun/rendezvous/job_page.h"
 #include "plan/launch_plan.h"
 #include "verdict/job_outcome.h"
 
@@ -22,8 +24,8 @@ class Metrics {
   explicit Metrics(const LaunchPlan& plan);
 
   void round_began(const JobOutcome& outcome, int world_size);
-  /// All ranks of this node run.
-  void ranks_started(const JobOutcome& outcome, const Spawned& spawned);
+  /// All ranks of this node run. @param page where they tell of their collectives; may be none
+  void ranks_started(const JobOutcome& outcome, const Spawned& spawned, base::UniqueFd page);
   void rank_gone(const RankGone& gone) { up_[gone.local_rank] = false; }
   void rank_ended(const RankEnd& end);
   void failed(const rendezvous::rounds::JobFailure& failure);
@@ -39,6 +41,7 @@ class Metrics {
 
   void tell_job(std::string& text) const;
   void tell_ranks(std::string& text) const;
+  void tell_collectives(std::string& text) const;
   void tell_process(std::string& text) const;
 
   const LaunchPlan& plan_;
@@ -58,6 +61,7 @@ class Metrics {
   std::optional<std::chrono::nanoseconds> start_duration_;  ///< of the last round whose ranks ran
   std::map<End, std::int64_t> ends_;
   std::map<Cause, std::int64_t> failures_;
+  std::optional<rendezvous::JobPage> page_;
   std::map<int, bool> up_;  ///< by local rank, of the round that began last
 };
 

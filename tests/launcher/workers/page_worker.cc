@@ -58,6 +58,7 @@ void begin_operation(const Self& self) {
   std::snprintf(operation.group, sizeof operation.group, "world");
   operation.sequence = 41;
   slot.operations = 1;
+  slot.bytes = 4096;
   self.set(RankState::kInCollective);
 }
 

@@ -91,6 +91,8 @@ struct alignas(128) RankSlot {
   Operation ring[kOperationRing];
   /// How many operations its history was told of; the newest is [(n-1) % length]. 0: there is none.
   std::atomic<std::uint64_t> recorded{0};
+  /// Of the rank's tensors in all operations. 0 from a rank that is older than this number.
+  std::atomic<std::uint64_t> bytes{0};
 };
 
 /// The newest operation: "all_reduce #41 of group 'world'"; empty: none was begun. Short and
