@@ -145,13 +145,16 @@ int run_job(LaunchPlan& plan, Timing timing) {
   if (plan.debug_terminal) plan.debug_terminal->leave_rank_end();
   timing.guard_started = now_ns();
   base::reserve_descriptors(plan.descriptors_of_agent);
+  base::UniqueFd start_sign;
   if (plan.options.one_of_hosts) {
-    // This much can be done before the other hosts are ready.
-    plan.options.master_port = await_port_of_first();
-    if (!plan.options.master_port) {
+    // This much can be done before the first host is ready.
+    std::optional<WordOfRelay> word = await_port_of_first();
+    if (!word) {
       guard.end(not_ours);
       return 0;
     }
+    plan.options.master_port = word->port;
+    start_sign = std::move(word->start_sign);
   }
   write_notices_by_thread();
   // A folder for temporary files may be large, and its file system may hang.
@@ -165,7 +168,8 @@ int run_job(LaunchPlan& plan, Timing timing) {
     base::UniqueFd metrics_listener = listen_for_scrapes(plan);
     events.job_began();
     JobOutcome outcome = run_with_terminal(plan, [&] {
-      return run_agent(plan, errors, events, std::move(metrics_listener), guard, not_ours);
+      return run_agent(plan, errors, events, std::move(metrics_listener), std::move(start_sign),
+                       guard, not_ours);
     });
     code = report_job(plan, errors, outcome);
     tell_job_end(plan, outcome, guard.link());

@@ -182,9 +182,9 @@ case $host in
   127.0.0.8) sleep 0.3; exec "$@" ;;
   chatty*) echo "Have a nice day"; exit 0 ;;
   other*) echo "DTRUN-AGENT 1 99.0.0 cafe 0"; exec cat >/dev/null ;;
-  mute*) echo "DTRUN-AGENT 1 )" +
+  mute*) echo "DTRUN-AGENT 2 )" +
                               version() + R"( cafe 0"; exec cat >/dev/null ;;
-  dies*) echo "DTRUN-AGENT 1 )" +
+  dies*) echo "DTRUN-AGENT 2 )" +
                               version() + R"( cafe 0"; read order; exit 9 ;;
   127.0.0.9) printf 'Welcome!\nlast login: never'; exec "$@" ;;
   *) exec "$@" ;;
@@ -268,6 +268,21 @@ TEST_F(HostsTest, ASlowHostIsWaitedForWhicheverItIs) {
     EXPECT_EQ(result.exit_code, 0) << result.describe();
     EXPECT_THAT(result.sorted_lines(), ElementsAre("0 of 2", "1 of 2"));
   }
+}
+
+// The word to start comes to this host when the first one's has let all ranks start.
+TEST_F(HostsTest, RanksMayEndBeforeTheWordToStartComesToTheirHost) {
+  write_script("shell", R"(#!/bin/bash
+host=$1; shift
+[[ $host == 127.0.0.2 ]] && exec "$@"
+exec "$@" < <(while IFS= read -r line; do [[ $line == go ]] && sleep 0.5; printf '%s\n' "$line"; done)
+)");
+  const CommandResult well = run("127.0.0.2,127.0.0.3", {"sh", "-c", "echo $RANK"});
+  EXPECT_EQ(well.exit_code, 0) << well.describe();
+  EXPECT_THAT(well.sorted_lines(), ElementsAre("0", "1"));
+  EXPECT_THAT(well.err, IsEmpty());
+  const CommandResult failed = run("127.0.0.2,127.0.0.3", {"sh", "-c", "exit $((7 * RANK))"});
+  EXPECT_EQ(failed.exit_code, 7) << failed.describe();
 }
 
 // It holds the output, and is nobody's but the script's: neither waited for nor killed.
@@ -454,23 +469,24 @@ TEST_F(HostsTest, ALostHostEndsTheJobOnTheOthersAndIsNamed) {
 // A host that dies at each state of its start, beside one that does not: before its greeting, after
 // it, after the order, and when it was ready. Always an error that names it, and nothing is left.
 TEST_F(HostsTest, AHostMayDieAtEachStateOfTheStart) {
-  write_script("shell",
-               R"(#!/bin/bash
+  write_script(
+      "shell",
+      R"(#!/bin/bash
 host=$1; shift
 if [[ $host != dies ]]; then exec "$@"; fi
 case $STATE in
   start) kill -KILL $$ ;;
-  greeting) echo "DTRUN-AGENT 1 )" +
-                   version() + R"( cafe 0"; kill -KILL $$ ;;
-  half) printf 'DTRUN-AGENT 1 )" +
-                   version() + R"('; kill -KILL $$ ;;
-  order) echo "DTRUN-AGENT 1 )" +
-                   version() + R"( cafe 0"; read order; kill -KILL $$ ;;
-  ready) echo "DTRUN-AGENT 1 )" +
-                   version() + R"( cafe 0"; read order; printf '\x1ecafe ready\n'; kill -KILL $$ ;;
-  go) echo "DTRUN-AGENT 1 )" +
-                   version() +
-                   R"( cafe 0"; read order; printf '\x1ecafe ready\n'; read go; kill -KILL $$ ;;
+  greeting) echo "DTRUN-AGENT 2 )" +
+          version() + R"( cafe 0"; kill -KILL $$ ;;
+  half) printf 'DTRUN-AGENT 2 )" +
+          version() + R"('; kill -KILL $$ ;;
+  order) echo "DTRUN-AGENT 2 )" +
+          version() + R"( cafe 0"; read order; kill -KILL $$ ;;
+  ready) echo "DTRUN-AGENT 2 )" +
+          version() + R"( cafe 0"; read order; printf '\x1ecafe ready\n'; kill -KILL $$ ;;
+  go) echo "DTRUN-AGENT 2 )" +
+          version() +
+          R"( cafe 0"; read order; printf '\x1ecafe ready\n'; read port; read go; kill -KILL $$ ;;
 esac
 )");
   for (const char* state : {"start", "greeting", "half", "order", "ready", "go"}) {

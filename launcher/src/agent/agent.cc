@@ -19,6 +19,7 @@
 #include "dtrun/base/log.h"
 #include "dtrun/base/socket.h"
 #include "meeting/job_seat.h"
+#include "meeting/start_sign.h"
 #include "output/notice.h"
 #include "ranks/timing.h"
 #include "verdict/error_files.h"
@@ -70,7 +71,8 @@ class WaitingNotice {
 class Agent {
  public:
   Agent(const LaunchPlan& plan, const LogFolder& errors, JobEvents& events,
-        base::UniqueFd metrics_listener, GuardHandle& guard, std::vector<pid_t> not_ours)
+        base::UniqueFd metrics_listener, base::UniqueFd start_sign, GuardHandle& guard,
+        std::vector<pid_t> not_ours)
       : plan_(plan),
         errors_(errors),
         events_(events),
@@ -82,7 +84,8 @@ class Agent {
         waiting_(loop_, plan, [this] { return waiting_text(); }),
         error_files_(loop_),
         restart_commands_(loop_, plan),
-        seat_(loop_, plan, seat_callbacks()),
+        start_sign_(loop_, std::move(start_sign)),
+        seat_(loop_, plan, start_sign_, seat_callbacks()),
         metrics_(loop_, std::move(metrics_listener), [this] { return events_.metrics().text(); }) {
     outcome_.local_ranks = plan.local_ranks;
     if (plan.options.adopted) outcome_.first_local_rank = plan.options.adopted->local_rank;
@@ -94,7 +97,7 @@ class Agent {
   JobOutcome run() {
     signals_ = std::make_unique<base::SignalWatch>(loop_, plan_.options.stop.numbers(),
                                                    [this](int number) { on_signal(number); });
-    waiting_.start();
+    start_sign_.when_given([this] { waiting_.start(); });
     seat_.begin();
     loop_.run();
     ignore_late_signals();
@@ -551,6 +554,7 @@ class Agent {
   ErrorFiles error_files_;
   RestartCommands restart_commands_;
   JobOutcome outcome_;
+  StartSign start_sign_;
   JobSeat seat_;
   MetricsServer metrics_;
   std::unique_ptr<base::SignalWatch> signals_;
@@ -569,9 +573,11 @@ class Agent {
 }  // namespace
 
 JobOutcome run_agent(const LaunchPlan& plan, const LogFolder& errors, JobEvents& events,
-                     base::UniqueFd metrics_listener, GuardHandle& guard,
+                     base::UniqueFd metrics_listener, base::UniqueFd start_sign, GuardHandle& guard,
                      std::vector<pid_t> not_ours) {
-  return Agent(plan, errors, events, std::move(metrics_listener), guard, std::move(not_ours)).run();
+  return Agent(plan, errors, events, std::move(metrics_listener), std::move(start_sign), guard,
+               std::move(not_ours))
+      .run();
 }
 
 }  // namespace dtrun::launcher

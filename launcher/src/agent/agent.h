@@ -20,10 +20,11 @@ namespace dtrun::launcher {
 /// @param guard stays until the caller ends it: if this process dies before it has reported what
 /// happened, the guard still cleans up
 /// @param metrics_listener where metrics are asked for; may be closed
+/// @param start_sign by it comes the word that the job may begin; closed: it may
 /// @param not_ours children that this process had before it was dtrun (shells exec)
 /// @throws Error when the nodes do not come together; then the guard runs on until the link closes
 JobOutcome run_agent(const LaunchPlan& plan, const LogFolder& errors, JobEvents& events,
-                     base::UniqueFd metrics_listener, GuardHandle& guard,
+                     base::UniqueFd metrics_listener, base::UniqueFd start_sign, GuardHandle& guard,
                      std::vector<pid_t> not_ours);
 
 }  // namespace dtrun::launcher

@@ -37,7 +37,7 @@ class HostJob {
     HostStarterCallbacks callbacks;
     callbacks.on_ready = [this] {
       started_ = true;
-      starter_->go(starter_->port());
+      starter_->go();
     };
     callbacks.on_failures = [this](const std::vector<HostFailure>& failures) {
       print_error(failure_text(failures, started_ ? HostPhase::kJob : HostPhase::kStart,

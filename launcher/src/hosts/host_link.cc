@@ -66,9 +66,13 @@ void HostLink::send_order(const HostOrder& order) {
   if (input_sink_) input_sink_->put(order.to_line());
 }
 
-void HostLink::go(std::uint16_t port) {
+void HostLink::tell_port(std::uint16_t port) {
+  if (input_sink_) input_sink_->put(fmt::format("port {}\n", port));
+}
+
+void HostLink::go() {
   stage_ = Stage::kRunning;
-  if (input_sink_) input_sink_->put(fmt::format("go {}\n", port));
+  if (input_sink_) input_sink_->put("go\n");
 }
 
 void HostLink::pass_signal(int signal_number) {

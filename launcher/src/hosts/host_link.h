@@ -43,7 +43,8 @@ class HostLink {
   ~HostLink();
 
   void send_order(const HostOrder& order);
-  void go(std::uint16_t port);
+  void tell_port(std::uint16_t port);
+  void go();
   void pass_signal(int signal_number);
   /// Ends the relay's input: it ends all that it has started.
   void hang_up();

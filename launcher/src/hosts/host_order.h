@@ -6,7 +6,8 @@
 //     DTRUN-AGENT <protocol> <version> <mark> <port>
 // where <port> is that at which the first host listens already, else 0. The starter answers on the
 // relay's standard input with the order, one line of JSON, and with further lines:
-//     go <port>       begin: the first host listens there
+//     port <port>     the first host listens there: as soon as it is known
+//     go              all hosts are ready: the ranks may start
 //     signal <n>      for the relay's dtrun
 // and the end of the input means: end everything. What the relay says later stands among the ranks'
 // output, so it begins with its mark, which is random:
@@ -16,8 +17,9 @@
 //
 // The order does not go ahead of the greeting, though that would save a round trip: what listens
 // there may be a login shell or a log, and the order holds the job's secret and the user's words.
-// With the order the relay starts the host's dtrun, which lacks only the port: it waits for a line
-// with it on its standard input.
+// With the order the relay starts the host's dtrun, which lacks only the port. With the port it
+// joins the others' dtruns, while further hosts are being reached. The first host's dtrun opens no
+// round before "go", so that the ranks wait for all hosts, and the last host for no round trip.
 #pragma once
 
 #include <chrono>
@@ -28,7 +30,7 @@
 
 namespace dtrun::launcher {
 
-inline constexpr int kHostProtocol = 1;
+inline constexpr int kHostProtocol = 2;
 inline constexpr std::string_view kHostGreeting = "DTRUN-AGENT ";
 inline constexpr char kHostMark = '\x1e';
 /// Longer is neither an order nor a remote shell's words.

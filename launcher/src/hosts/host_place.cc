@@ -64,7 +64,7 @@ std::vector<std::string> node_arguments(const HostOrder& order, const HostNode& 
   return words;
 }
 
-std::optional<std::uint16_t> await_port_of_first() {
+std::optional<WordOfRelay> await_port_of_first() {
   std::string line;
   while (!line.ends_with('\n')) {
     char letter = 0;
@@ -73,15 +73,16 @@ std::optional<std::uint16_t> await_port_of_first() {
     if (got <= 0) return std::nullopt;
     line += letter;
   }
+  base::UniqueFd start_sign(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   const base::UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!nothing || ::dup2(nothing.get(), STDIN_FILENO) < 0)
+  if (!start_sign || !nothing || ::dup2(nothing.get(), STDIN_FILENO) < 0)
     throw base::system_error("open /dev/null");
   const auto port = base::parse_integer(std::string_view(line).substr(0, line.size() - 1));
   if (!port || *port < 0 || *port > UINT16_MAX)
     throw Error(ErrorCode::kProtocol, "a node's dtrun is started by dtrun --hosts alone",
                 fmt::format("'{}' on standard input is no port", line.substr(0, line.size() - 1)),
                 "dtrun --hosts=a:4,b:4 PROGRAM");
-  return static_cast<std::uint16_t>(*port);
+  return WordOfRelay{static_cast<std::uint16_t>(*port), std::move(start_sign)};
 }
 
 }  // namespace dtrun::launcher

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "dtrun/base/unique_fd.h"
 #include "hosts/host_order.h"
 
 namespace dtrun::launcher {
@@ -25,9 +26,14 @@ std::vector<std::string> variables_of_hosts();
 std::vector<std::string> node_arguments(const HostOrder& order, const HostNode& node,
                                         std::optional<int> listener);
 
-/// In a node's dtrun: waits on standard input for the port at which the first node listens, which
-/// is the relay's word to begin. Standard input is /dev/null afterwards.
+/// What a relay says to its node's dtrun.
+struct WordOfRelay {
+  std::uint16_t port = 0;     ///< at which the first node listens: there the nodes meet
+  base::UniqueFd start_sign;  ///< another line comes by it when all hosts are ready
+};
+
+/// In a node's dtrun: waits on standard input for the port. Standard input is /dev/null afterwards.
 /// @return nullopt: the relay has ended
-std::optional<std::uint16_t> await_port_of_first();
+std::optional<WordOfRelay> await_port_of_first();
 
 }  // namespace dtrun::launcher

@@ -38,6 +38,8 @@ using base::ErrorCode;
 
 // How long the reader of the output may take, and the keeper of a dtrun that was killed.
 constexpr auto kLastPatience = std::chrono::seconds(10);
+// How much later than at the first host the word to start may come.
+constexpr auto kLateWord = std::chrono::seconds(2);
 
 void demand_starter() {
   struct stat status {};
@@ -122,7 +124,8 @@ class HostRelay {
     if (!order_) return prepare(line);
     const auto blank = std::min(line.find(' '), line.size() - 1);
     const auto number = base::parse_integer(std::string_view(line).substr(blank + 1));
-    if (line.starts_with("go ") && number) go(static_cast<std::uint16_t>(*number));
+    if (line.starts_with("port ") && number) tell_port(static_cast<std::uint16_t>(*number));
+    if (line == "go") go();
     if (line.starts_with("signal ") && number) pass_signal(static_cast<int>(*number));
   }
 
@@ -135,7 +138,9 @@ class HostRelay {
       for (const std::string& name : variables_of_hosts()) environment_.unset(name);
       check_job(job_arguments(), environment_);
       start_below();
+      const std::uint16_t port = listener_ ? base::local_port(listener_.get()) : 0;
       start_job();
+      if (port != 0) tell_port(port);
     } catch (const Error& error) {
       return fail(error);
     }
@@ -166,18 +171,26 @@ class HostRelay {
   }
 
   // Its dtrun has been started, and waits for this line.
-  void go(std::uint16_t port) {
+  void tell_port(std::uint16_t port) {
+    if (joins_ || stopping_) return;
+    joins_ = true;
+    tell_job(fmt::format("{}\n", port));
+    if (below_) below_->set_port(port);
+  }
+
+  void go() {
     if (running_ || stopping_) return;
     running_ = true;
     err_.put(std::exchange(job_words_, {}));
-    const std::string line = fmt::format("{}\n", port);
-    if (job_ended_) {
-      take_code(job_code_);
-    } else if (::write(job_input_.get(), line.data(), line.size()) < 0) {
+    job_ended_ ? take_code(job_code_) : tell_job("go\n");
+    if (below_) below_->go();
+    end_if_over();
+  }
+
+  void tell_job(const std::string& line) {
+    if (::write(job_input_.get(), line.data(), line.size()) < 0) {
       // It is ending: on_job_end() takes its code.
     }
-    if (below_) below_->go(port);
-    end_if_over();
   }
 
   // Before the other hosts are ready: it takes some ms to load, to read its options and to fork its
@@ -242,8 +255,8 @@ class HostRelay {
     stopping_ = true;
     if (below_) below_->stop();
     if (job_ && job_->running()) {
-      // A dtrun that has not begun ends when its input ends, and removes what it has made.
-      running_ ? job_->signal(SIGTERM) : job_input_.reset();
+      // A dtrun that does not join yet ends when its input ends, and removes what it has made.
+      joins_ ? job_->signal(SIGTERM) : job_input_.reset();
       job_->signal(SIGCONT);
       kill_timer_.start(Deadline::after(order_->grace), [this] { job_->signal(SIGKILL); });
     }
@@ -282,6 +295,13 @@ class HostRelay {
     running_ ? end_if_over() : stop();
   }
 
+  // Ranks that end at once may have ended before the word that let them start comes here, too.
+  void await_go() {
+    kill_timer_.start(Deadline::after(kLateWord), [this] {
+      if (!running_ && !stopping_) fail_by_words();
+    });
+  }
+
   // Its dtrun has ended before the job began: nobody has read what it said.
   void fail_by_words() {
     constexpr std::string_view kMark = "dtrun: error: ";
@@ -301,7 +321,7 @@ class HostRelay {
   void end_if_over() {
     const bool job_runs = job_ != nullptr && !job_ended_;
     if (job_runs || streams_ > 0 || finished_) return;
-    if (job_ && !running_ && !stopping_) return fail_by_words();
+    if (job_ && !running_ && !stopping_) return joins_ ? await_go() : fail_by_words();
     if (below_running_ || (!running_ && !stopping_)) return;
     finished_ = true;
     if (running_) tell(fmt::format("end {}", code_));
@@ -351,7 +371,8 @@ class HostRelay {
   int code_ = 0;
   int job_code_ = 0;
   bool below_running_ = false;
-  bool running_ = false;
+  bool joins_ = false;    // its dtrun knows where the nodes meet
+  bool running_ = false;  // and all hosts are ready
   bool continue_when_stopped_ = false;
   bool job_ended_ = false;
   bool failed_ = false;

@@ -58,13 +58,14 @@ void HostStarter::start(const std::vector<HostNode>& nodes) {
   const std::size_t index = hosts_.size() - 1;
   HostLinkCallbacks callbacks;
   callbacks.on_greeting = [this, index, nodes](std::uint16_t port) {
-    if (port != 0) port_ = port;
+    if (port != 0) set_port(port);
     HostOrder order = setup_.order;
     order.nodes = nodes;
     // Each level of the tree gets less time than the one above, so that the nearest dtrun gives a
     // host up and names it.
     order.join_timeout = deadline_.remaining() * 9 / 10;
     hosts_[index].link->send_order(order);
+    if (port_ != 0) hosts_[index].link->tell_port(port_);
   };
   callbacks.on_ready = [this, index] { decide(index, {}); };
   callbacks.on_failures = [this, index](std::vector<HostFailure> failures) {
@@ -93,10 +94,16 @@ base::ToolCommand HostStarter::command_for(const HostNode& node) const {
           setup_.environment.as_strings()};
 }
 
-void HostStarter::go(std::uint16_t port) {
+void HostStarter::set_port(std::uint16_t port) {
+  port_ = port;
+  for (const Host& host : hosts_)
+    if (host.link->stage() != HostLink::Stage::kStarting) host.link->tell_port(port);
+}
+
+void HostStarter::go() {
   running_ = true;
   join_timer_.cancel();
-  for (const Host& host : hosts_) host.link->go(port != 0 ? port : port_);
+  for (const Host& host : hosts_) host.link->go();
 }
 
 void HostStarter::pass_signal(int signal_number) {
@@ -186,8 +193,7 @@ void HostStarter::on_job_end(int code) {
 
 void HostStarter::lose(const std::vector<HostFailure>& failures) {
   callbacks_.on_failures(failures);
-  const bool is_of_the_loss =
-      code_ == kOfAGoneNode || (code_ == kOfAStoppedNode && !is_signalled_);
+  const bool is_of_the_loss = code_ == kOfAGoneNode || (code_ == kOfAStoppedNode && !is_signalled_);
   if (code_ == 0 || is_of_the_loss) code_ = exit_code_of(failures);
 }
 

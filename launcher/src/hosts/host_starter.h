@@ -38,10 +38,10 @@ class HostStarter {
   HostStarter(base::EventLoop& loop, HostSinks sinks, HostStarterSetup setup,
               HostStarterCallbacks callbacks);
 
-  /// Starts the ranks. @param port of the first node; 0: that is one of these, and has told it
-  void go(std::uint16_t port);
-  /// The port of the first node, if it is one of these and ready.
-  std::uint16_t port() const { return port_; }
+  /// Where the first node listens, if it is none of these.
+  void set_port(std::uint16_t port);
+  /// Lets the ranks start.
+  void go();
   void pass_signal(int signal_number);
   /// Ends everything on all of its hosts. on_end follows.
   void stop();

@@ -22,9 +22,10 @@ namespace rounds = rendezvous::rounds;
 
 class JobSeat::Impl {
  public:
-  Impl(base::EventLoop& loop, const LaunchPlan& plan, JobSeatCallbacks callbacks)
+  Impl(base::EventLoop& loop, const LaunchPlan& plan, StartSign& sign, JobSeatCallbacks callbacks)
       : loop_(loop),
         plan_(plan),
+        sign_(sign),
         callbacks_(std::move(callbacks)),
         meeting_point_(make_meeting_point(loop, plan)),
         store_(loop, plan, callbacks_.on_store_client) {
@@ -84,7 +85,8 @@ class JobSeat::Impl {
       endpoint_ = std::make_unique<Endpoint>(
           loop_, plan_, std::move(head), [this] { leave_if_free(); },
           [this](int round, base::EventLoop::Callback go) {
-            meeting_point_->record_round(round, std::move(go));
+            sign_.when_given(
+                [this, round, go = std::move(go)] { meeting_point_->record_round(round, go); });
           },
           [this](const rounds::Close& verdict, base::EventLoop::Callback go) {
             meeting_point_->record_verdict(verdict, std::move(go));
@@ -169,6 +171,7 @@ class JobSeat::Impl {
 
   base::EventLoop& loop_;
   const LaunchPlan& plan_;
+  StartSign& sign_;
   const JobSeatCallbacks callbacks_;
   std::unique_ptr<MeetingPoint> meeting_point_;
   std::string head_host_;
@@ -182,8 +185,9 @@ class JobSeat::Impl {
   base::EventLoop::Callback left_;  // waits until nobody needs what is hosted here
 };
 
-JobSeat::JobSeat(base::EventLoop& loop, const LaunchPlan& plan, JobSeatCallbacks callbacks)
-    : impl_(std::make_unique<Impl>(loop, plan, std::move(callbacks))) {}
+JobSeat::JobSeat(base::EventLoop& loop, const LaunchPlan& plan, StartSign& sign,
+                 JobSeatCallbacks callbacks)
+    : impl_(std::make_unique<Impl>(loop, plan, sign, std::move(callbacks))) {}
 
 JobSeat::~JobSeat() = default;
 

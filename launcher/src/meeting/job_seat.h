@@ -12,6 +12,7 @@
 
 #include "dtrun/base/event_loop.h"
 #include "dtrun/rendezvous/round_member.h"
+#include "meeting/start_sign.h"
 #include "plan/launch_plan.h"
 
 namespace dtrun::launcher {
@@ -35,8 +36,10 @@ struct JobSeatCallbacks {
 
 class JobSeat {
  public:
-  /// @param loop, plan must live longer
-  JobSeat(base::EventLoop& loop, const LaunchPlan& plan, JobSeatCallbacks callbacks);
+  /// @param loop, plan, sign must live longer
+  /// @param sign before which a head that is here opens no round
+  JobSeat(base::EventLoop& loop, const LaunchPlan& plan, StartSign& sign,
+          JobSeatCallbacks callbacks);
   ~JobSeat();
   JobSeat(const JobSeat&) = delete;
   JobSeat& operator=(const JobSeat&) = delete;
