@@ -72,6 +72,18 @@ Outcome add(const std::vector<int>& mesh, const std::vector<Input>& inputs) {
 Outcome mul(const std::vector<int>& mesh, const std::vector<Input>& inputs) {
   return outcome_of(rules_for(mesh, inputs).pointwise().cut_all().multiplicative(), mesh, inputs);
 }
+/// As a layer's, of which gradients are wanted, and whose result shall lie so.
+Outcome layer(const Input& left, const Input& right, const std::string& wished) {
+  const std::vector<int> mesh = {2};
+  const Operation product = matmul_operation(operand_of(left), operand_of(right), DType::f32);
+  const Layout layout = make_layout(product.output_shape, mesh, {Placement::parse(wished)});
+  return outcome_of(rules_for(mesh, {left, right})
+                        .einsum(product)
+                        .cut_all()
+                        .multiplicative()
+                        .weigh_both_ways({true, true}, layout),
+                    mesh, {left, right});
+}
 Outcome matmul(const std::vector<int>& mesh, const Input& left, const Input& right) {
   const Operation product =
       matmul_operation(operand_of(left), operand_of(right), result_dtype({left, right}));
@@ -217,6 +229,20 @@ TEST(ChoiceTest, NoMoreCollectivesThanPyTorchTookOnTheVectors) {
     ++compared;
   }
   EXPECT_EQ(compared, 401U);
+}
+
+// 1024 rows of 64, a weight of 64 x 64: gathering the weight and exchanging rows sends fewer bytes
+// there than the sum of the result, but not there and back.
+TEST(ChoiceTest, AProductThatIsWeighedBothWaysCountsGradientsAndTheWayOfItsResult) {
+  const Input columns{{1024, 64}, {"S(1)"}}, whole{{1024, 64}, {"R"}};
+  EXPECT_EQ(matmul({2}, columns, {{64, 64}, {"S(0)"}}), (Outcome{"[S(0)]", 2}));
+  EXPECT_EQ(layer(columns, {{64, 64}, {"S(0)"}}, "R"), (Outcome{"[P(sum)]", 0}));
+  EXPECT_EQ(layer(whole, {{64, 64}, {"S(1)"}}, "S(1)"), (Outcome{"[S(1)]", 0}));
+  // Rows that shall stay cut: there the exchange is less, both ways.
+  EXPECT_EQ(layer(columns, {{64, 64}, {"S(0)"}}, "S(0)"), (Outcome{"[S(0)]", 2}));
+  // A weight that would cost more than the sum, and work that two ranks would do twice.
+  EXPECT_EQ(layer({{64, 64}, {"S(1)"}}, {{64, 1024}, {"S(0)"}}, "S(0)"), (Outcome{"[P(sum)]", 0}));
+  EXPECT_EQ(layer({{4096, 4096}, {"S(1)"}}, {{4096, 64}, {"S(0)"}}, "R"), (Outcome{"[P(sum)]", 0}));
 }
 
 }  // namespace

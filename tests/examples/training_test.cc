@@ -237,6 +237,19 @@ TEST(TrainingTest, AGptTellsItsPlanAndTheTimeOfAStep) {
     EXPECT_NE(text.find(words), std::string::npos) << words;
 }
 
+TEST(TrainingTest, AGptUnderTensorParallelismTalksNoMoreThanMegatron) {
+  const CommandResult result =
+      train_gpt(2, {"--mesh", "tp=2", "--steps", "3", "--sample", "0", "--explain", "on"});
+  EXPECT_GT(last_loss(result), 1);
+  const std::size_t begin = result.out.find("all modules");
+  ASSERT_NE(begin, std::string::npos) << result.describe();
+  std::string line = result.out.substr(begin, result.out.find('\n', begin) - begin);
+  while (line.find("  ") != std::string::npos) line.erase(line.find("  "), 1);
+  // Two layers: two sums each forward; back one for each of queries, keys, values and the hidden
+  // layer, and one for the scores.
+  EXPECT_EQ(line, "all modules all_reduce 4 (1,048,576) all_reduce 9 (2,359,296)");
+}
+
 std::vector<std::string> small_gpt(const CheckpointFolder& folder, int steps) {
   return {"--steps",
           std::to_string(steps),

@@ -1,5 +1,6 @@
 #include "autograd/op_node.h"
 
+#include "autograd/step_node.h"
 #include "dispatch/dispatch.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/user_frame.h"
@@ -105,6 +106,18 @@ int OpNodeBase::wanted_inputs() const {
   int wanted = 0;
   for (const Edge& edge : edges_) wanted += edge.node ? 1 : 0;
   return wanted;
+}
+
+std::optional<ResultWish> OpNodeBase::wish(std::size_t which) const {
+  const Edge* edge = &edges_[which];
+  if (!edge->spec) return std::nullopt;
+  // A redistribution passes a sum on, to where its own input lies.
+  for (;;) {
+    const auto* const step = dynamic_cast<const StepNode*>(edge->node.get());
+    if (step == nullptr || !step->passes_partial_on() || !step->edges()[0].spec) break;
+    edge = step->edges().data();
+  }
+  return ResultWish{edge->spec.mesh(), without_partials(edge->spec.placements())};
 }
 
 Tensor OpNodeBase::input(std::size_t which) const {

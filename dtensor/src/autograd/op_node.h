@@ -2,12 +2,14 @@
 // of the operands.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "autograd/node.h"
 #include "dispatch/op.h"
+#include "dispatch/result_wish.h"
 
 namespace dtrun::dtensor {
 
@@ -38,6 +40,8 @@ class OpNodeBase : public Node {
   Tensor output() const;
   int wanted_inputs() const;
   bool needs(std::size_t which) const { return static_cast<bool>(edges_[which].node); }
+  /// Where the gradient of an input will go, as far as that is known.
+  std::optional<ResultWish> wish(std::size_t which) const;
 
   /// Saves `tensor` instead of an input that it saves.
   void save_instead(std::size_t which, const Tensor& tensor) { saved_[which] = Saved::of(tensor); }
@@ -71,6 +75,7 @@ class Context {
   DType dtype(std::size_t which) const { return node_.edges()[which].dtype; }
   bool needs(std::size_t which) const { return node_.needs(which); }
   std::size_t inputs() const { return node_.edges().size(); }
+  std::optional<ResultWish> wish(std::size_t which) const { return node_.wish(which); }
   const A& attributes() const { return attributes_; }
   const V& numbers() const { return numbers_; }
 

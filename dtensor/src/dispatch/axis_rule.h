@@ -3,6 +3,7 @@
 // them over the axes of a mesh. Pure.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct Operand {
   tensors::Shape shape;
   tensors::DType dtype;
   Indices indices;
+  bool wants_gradient = false;  ///< and the way back is counted
 };
 /// What the rules need to know of an operation.
 struct Operation {
@@ -34,6 +36,11 @@ struct Operation {
   Indices output;
   tensors::Shape output_shape;
   tensors::DType output_dtype;
+  /// Not only the operands' way counts, but also their gradients', where they want some, and that
+  /// of the result to `wished`.
+  bool is_weighed_both_ways = false;
+  std::optional<Layout> wished = {};
+  double work = 0;  ///< multiplications and additions of all ranks, where none is done twice
 };
 
 /// All operands and the result are replicated.

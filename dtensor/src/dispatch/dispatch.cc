@@ -1,13 +1,16 @@
 #include "dispatch/dispatch.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include "dispatch/choice.h"
 #include "dispatch/choice_observer.h"
+#include "dispatch/result_wish.h"
 #include "dispatch/rule_probe.h"
 #include "dtrun/base/error.h"
 #include "mesh/mesh_body.h"
@@ -94,6 +97,29 @@ sharding::Choice choice_of(const sharding::AxisRule& rule) {
   return choice;
 }
 
+/// The wish of the caller, where it is one for this result. Ragged cuts are left alone.
+const ResultWish* wish_for(const OpView& op, const DeviceMesh& mesh) {
+  const ResultWish* const wish =
+      op.weighed == Weighed::both_ways ? ResultWish::innermost() : nullptr;
+  if (wish == nullptr || wish->mesh.body() != mesh.body()) return nullptr;
+  const auto is_ragged = [](const Placement& placement) { return placement.is_ragged(); };
+  return std::ranges::any_of(wish->placements, is_ragged) ? nullptr : wish;
+}
+
+/// Null where the result has no such dim.
+std::optional<Layout> wished_layout(const ResultWish* wish, const Shape& shape) {
+  if (wish == nullptr) return std::nullopt;
+  Placements placements = wish->placements;
+  const int dims = static_cast<int>(shape.size());
+  for (Placement& placement : placements) {
+    if (!placement.is_shard()) continue;
+    const int dim = placement.dim() < 0 ? placement.dim() + dims : placement.dim();
+    if (dim < 0 || dim >= dims) return std::nullopt;
+    placement = Shard(dim);
+  }
+  return make_layout(shape, wish->mesh.shape(), placements);
+}
+
 CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Placed> inputs,
                    std::vector<Spec>& held) {
   std::vector<Meta> metas;
@@ -109,6 +135,11 @@ CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Pla
   RuleProbe* const probe = RuleProbe::current();
   const auto forced = probe != nullptr ? probe->note(op.name, rules.rules()) : std::nullopt;
   rules.keep_ragged(layouts);
+  if (op.weighed == Weighed::both_ways) {
+    std::vector<bool> gradients;
+    for (const Placed& input : inputs) gradients.push_back(input.wants_gradient());
+    rules.weigh_both_ways(gradients, wished_layout(wish_for(op, mesh), output.shape));
+  }
   const sharding::Choice choice =
       forced ? choice_of(*forced)
              : sharding::cheapest_choice(rules.operation(), rules.rules(), mesh.shape(), layouts,
@@ -129,6 +160,22 @@ CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Pla
   held.push_back(make_spec(mesh, choice.output, output.shape, output.dtype));
   plan.output = held.back().body();
   return plan;
+}
+
+/// What layouts are chosen by, besides specs.
+void append_weights(CallKey& key, const OpView& op, const DeviceMesh& mesh,
+                    std::span<const Placed> inputs) {
+  if (op.weighed == Weighed::forward) return;
+  std::int64_t gradients = 0;
+  for (const Placed& input : inputs) gradients = gradients * 2 + (input.wants_gradient() ? 1 : 0);
+  key.push_back(gradients);
+  const ResultWish* const wish = wish_for(op, mesh);
+  key.push_back(wish == nullptr ? 0 : 1);
+  if (wish == nullptr) return;
+  for (const Placement& placement : wish->placements) {
+    key.push_back(static_cast<std::int64_t>(placement.kind()));
+    key.push_back(placement.is_shard() ? placement.dim() : 0);
+  }
 }
 
 /// Specs of an equal mesh may be freed, and their addresses used again, while this mesh's cache
@@ -173,6 +220,7 @@ PreparedCall prepare_call(const OpView& op, std::span<const Placed> inputs, Call
   std::shared_ptr<const CallPlan> plan;
   if (cached) {
     append_inputs(key, op, inputs);
+    append_weights(key, op, mesh, inputs);
     const std::lock_guard lock(body.mutex);
     plan = cache_of(body).get(key);
     if (plan) {

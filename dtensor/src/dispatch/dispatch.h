@@ -18,34 +18,42 @@ struct OpView {
   std::string_view name;
   Meta (*meta)(const void* op, const void* attributes, Metas inputs);
   void (*rules)(const void* op, const void* attributes, Rules& rules, Metas inputs);
+  Weighed weighed;
 };
 
 template <typename A, typename V>
 OpView view_of(const Op<A, V>& op, const A& attributes) {
-  return {&op, &attributes, op.name,
+  return {&op,
+          &attributes,
+          op.name,
           [](const void* o, const void* a, Metas inputs) {
             return static_cast<const Op<A, V>*>(o)->meta(inputs, *static_cast<const A*>(a));
           },
           [](const void* o, const void* a, Rules& rules, Metas inputs) {
             static_cast<const Op<A, V>*>(o)->rules(rules, inputs, *static_cast<const A*>(a));
-          }};
+          },
+          op.weighed};
 }
 
 /// A tensor without its graph: this rank's part and its spec. A local tensor has no spec.
 class Placed {
  public:
   Placed() = default;
-  Placed(const LocalTensor& local, const Spec& spec) : local_(&local), spec_(&spec) {}
+  /// @param wants_gradient that the operation is going to give back
+  Placed(const LocalTensor& local, const Spec& spec, bool wants_gradient = false)
+      : local_(&local), spec_(&spec), wants_gradient_(wants_gradient) {}
 
   const LocalTensor& local() const { return *local_; }
   const Spec& spec() const { return *spec_; }
   bool is_distributed() const { return static_cast<bool>(*spec_); }
+  bool wants_gradient() const { return wants_gradient_; }
   const Shape& shape() const { return is_distributed() ? spec_->shape() : local_->shape(); }
   tensors::DType dtype() const { return local_->dtype(); }
 
  private:
   const LocalTensor* local_ = nullptr;
   const Spec* spec_ = nullptr;
+  bool wants_gradient_ = false;
 };
 
 /// The kernel's inputs, and the spec of its result.

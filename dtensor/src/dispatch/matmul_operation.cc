@@ -54,6 +54,8 @@ Operation matmul_operation(const Operand& left, const Operand& right, tensors::D
     operation.output.push_back(kColumn);
     operation.output_shape.push_back(right.shape.back());
   }
+  operation.work = 2 * static_cast<double>(tensors::numel(operation.output_shape)) *
+                   static_cast<double>(left.shape.back());
   return operation;
 }
 

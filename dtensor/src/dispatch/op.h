@@ -69,6 +69,12 @@ constexpr Saves saves_output() {
 /// Whether a Partial gradient may pass through backward without being reduced.
 enum class PartialGradient { reduced, passed_on };
 
+/// What a call's layouts are chosen by.
+enum class Weighed {
+  forward,    ///< what it costs to bring the operands there
+  both_ways,  ///< also what it costs to bring gradients back, and the result where it is wished
+};
+
 /// @tparam A attributes that affect layouts; part of the cache's key (append_key). @tparam V
 /// attributes that do not
 template <typename A = None, typename V = None>
@@ -80,6 +86,7 @@ struct Op {
   Tensors (*backward)(const Context<A, V>&) = nullptr;  ///< none: no gradient flows
   Saves saves = {};
   PartialGradient partial_gradient = PartialGradient::reduced;
+  Weighed weighed = Weighed::forward;
 };
 
 }  // namespace dtrun::dtensor

@@ -1,6 +1,7 @@
 #include "dispatch/rules.h"
 
 #include <numeric>
+#include <utility>
 
 #include "dispatch/pointwise_operation.h"
 
@@ -48,6 +49,14 @@ Rules& Rules::einsum(sharding::Operation operation) {
 
 Rules& Rules::cut_all(ReduceOp over) {
   sharding::append_cut_rules(operation_, over, rules_);
+  return *this;
+}
+
+Rules& Rules::weigh_both_ways(const std::vector<bool>& gradients, std::optional<Layout> wished) {
+  for (std::size_t i = 0; i < gradients.size(); ++i)
+    operation_.inputs[i].wants_gradient = gradients[i];
+  operation_.is_weighed_both_ways = true;
+  operation_.wished = std::move(wished);
   return *this;
 }
 

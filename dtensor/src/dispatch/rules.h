@@ -2,6 +2,7 @@
 // the letters of an einsum. Filled by an operator's definition and read by choice.h. Pure.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -52,6 +53,10 @@ class Rules {
 
   /// Lets operands with ragged cuts keep them where no other cut prevents it.
   Rules& keep_ragged(const std::vector<Layout>& layouts);
+
+  /// Told last.
+  /// @param gradients which operands want one
+  Rules& weigh_both_ways(const std::vector<bool>& gradients, std::optional<Layout> wished);
 
   const sharding::Operation& operation() const { return operation_; }
   const std::vector<sharding::AxisRule>& rules() const { return rules_; }

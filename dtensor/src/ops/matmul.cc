@@ -59,11 +59,13 @@ Tensors product_gradients(const Context<None, V>& c, std::size_t first) {
   if (right_dims == 1) right.push_back(1);
   Tensors gradients(2);
   if (c.needs(first)) {
+    const ResultWishScope wish(c.wish(first));
     const Tensor b = c.input(second);
     gradients[0] = left_gradient(gradient, right_dims == 1 ? b.unsqueeze(-1) : b, left);
     if (left_dims == 1) gradients[0] = gradients[0].squeeze(0);
   }
   if (c.needs(second)) {
+    const ResultWishScope wish(c.wish(second));
     const Tensor a = c.input(first);
     gradients[1] = right_gradient(gradient, left_dims == 1 ? a.unsqueeze(0) : a, right);
     if (right_dims == 1) gradients[1] = gradients[1].squeeze(-1);
@@ -79,7 +81,8 @@ constexpr Op<> kMatmul{
     .local = [](Locals in, const None&, const None&,
                 const Site&) { return tensors::matmul(in[0], in[1]); },
     .backward = [](const Context<None, None>& c) { return product_gradients(c, 0); },
-    .saves = saves_inputs(0, 1)};
+    .saves = saves_inputs(0, 1),
+    .weighed = Weighed::both_ways};
 
 Meta sum_meta(Metas in, const None&) {
   if (in[1].dtype != in[2].dtype || in[0].dtype != in[1].dtype) {
@@ -141,7 +144,8 @@ constexpr Op<None, tensors::ProductSum> kAddMatmul{
     .local = [](Locals in, const None&, const tensors::ProductSum& factors,
                 const Site&) { return tensors::add_matmul(in[0], in[1], in[2], factors); },
     .backward = sum_gradients,
-    .saves = saves_inputs(1, 2)};
+    .saves = saves_inputs(1, 2),
+    .weighed = Weighed::both_ways};
 
 template <typename Predicate>
 bool has_placement(const Tensor& a, Predicate predicate) {

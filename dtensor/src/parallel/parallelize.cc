@@ -1,7 +1,9 @@
 #include "dtrun/dtensor/parallel/parallelize.h"
 
+#include <memory>
 #include <sstream>
 
+#include "dispatch/result_wish.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/mesh/spec.h"
 #include "dtrun/dtensor/nn/embedding.h"
@@ -39,10 +41,19 @@ void hook(nn::Module& module, const DeviceMesh& mesh, const Placement& given,
           const Placement& wanted, const Placement& output, Result result) {
   std::optional<std::int64_t> features;
   if (const auto* const linear = module.as<nn::Linear>()) features = linear->in_features;
+  // The forward's end is told of one that a hook has refused, too.
+  const auto begun = std::make_shared<int>(0);
   module.register_forward_pre_hook([=](nn::Module&, const Tensors& inputs) {
     Tensors changed = inputs;
     if (!inputs.empty()) changed[0] = brought(inputs[0], mesh, given, wanted, features);
+    ResultWish::enter({mesh, {output}});
+    ++*begun;
     return changed;
+  });
+  module.register_forward_end_hook([begun](nn::Module&) {
+    if (*begun == 0) return;
+    --*begun;
+    ResultWish::leave();
   });
   module.register_forward_hook([=](nn::Module&, const Tensors&, const Tensors& outputs) {
     Tensors changed = outputs;
