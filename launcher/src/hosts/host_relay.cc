@@ -69,6 +69,15 @@ std::string new_mark() {
   return mark;
 }
 
+// To one that reads, or is gone.
+void tell_all(std::string_view text, int fd) {
+  while (!text.empty()) {
+    const ssize_t put = ::write(fd, text.data(), text.size());
+    if (put < 0 && errno != EINTR) return;
+    text.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(put, 0)));
+  }
+}
+
 // Finds out what the job's dtrun would refuse before any rank is started on any host.
 void check_job(const std::vector<std::string>& arguments, const base::Environment& environment) {
   const Options options = parse_options("dtrun", arguments, environment);
@@ -77,8 +86,8 @@ void check_job(const std::vector<std::string>& arguments, const base::Environmen
 
 class HostRelay {
  public:
-  HostRelay(std::vector<pid_t> not_ours, base::UniqueFd listener, NodeProcess node,
-            const base::Environment& environment)
+  HostRelay(std::string mark, std::vector<pid_t> not_ours, base::UniqueFd listener,
+            NodeProcess node, const base::Environment& environment)
       : not_ours_(std::move(not_ours)),
         listener_(std::move(listener)),
         node_(std::move(node)),
@@ -88,11 +97,9 @@ class HostRelay {
         err_(loop_, STDERR_FILENO),
         input_(loop_, STDIN_FILENO),
         kill_timer_(loop_),
-        mark_(new_mark()) {}
+        mark_(std::move(mark)) {}
 
   int run() {
-    out_.put(fmt::format("{}{} {} {} {}\n", kHostGreeting, kHostProtocol, version_number(), mark_,
-                         listener_ ? base::local_port(listener_.get()) : 0));
     const base::SignalWatch signals(loop_, {SIGTERM, SIGINT, SIGHUP, SIGQUIT},
                                     [this](int) { stop(); });
     const base::SignalWatch children(loop_, {SIGCHLD}, [this](int) { on_child_signal(); });
@@ -186,16 +193,8 @@ class HostRelay {
     end_if_over();
   }
 
-  void tell_job(const std::string& line) { tell_all(line, node_.input.get()); }
-
   // It reads. If it ends instead, on_job_end() takes its code.
-  static void tell_all(std::string_view text, int fd) {
-    while (!text.empty()) {
-      const ssize_t put = ::write(fd, text.data(), text.size());
-      if (put < 0 && errno != EINTR) return;
-      text.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(put, 0)));
-    }
-  }
+  void tell_job(const std::string& line) { tell_all(line, node_.input.get()); }
 
   // Before the other hosts are ready: it takes some ms to read its options and to fork its guard.
   // What it says until then is kept, and is told if the job begins, or as the reason where this
@@ -383,8 +382,16 @@ int run_host_relay(const std::string& ports, const base::Environment& environmen
   base::become_subreaper();
   std::vector<pid_t> not_ours = base::child_pids();
   base::UniqueFd listener = ports.empty() ? base::UniqueFd() : listen_for_all(ports);
+  std::string mark = new_mark();
+  const std::string greeting =
+      fmt::format("{}{} {} {} {}\n", kHostGreeting, kHostProtocol, version_number(), mark,
+                  listener ? base::local_port(listener.get()) : 0);
+  // First, so that all else is done while it travels. A starter that is gone ends the input, too.
+  tell_all(greeting, STDOUT_FILENO);
   NodeProcess node = NodeProcess::fork(listener.get(), run);
-  return HostRelay(std::move(not_ours), std::move(listener), std::move(node), environment).run();
+  return HostRelay(std::move(mark), std::move(not_ours), std::move(listener), std::move(node),
+                   environment)
+      .run();
 }
 
 }  // namespace dtrun::launcher

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <fstream>
 #include <optional>
+#include <span>
 #include <sstream>
 
 #include "dtrun/base/error.h"
@@ -44,29 +45,38 @@ void set_variables(const HostOrder& order) {
   for (const std::string& name : variables_of_hosts()) ::unsetenv(name.c_str());
 }
 
-// In ps it has its own line and not the relay's, as far as that fits where the relay's arguments
-// and variables are; the latter move away.
-void show_line(const std::vector<std::string>& arguments) {
-  std::ifstream stat("/proc/self/stat");
-  std::string text{std::istreambuf_iterator<char>(stat), {}};
-  std::istringstream fields(text.substr(std::min(text.rfind(')') + 1, text.size())));
-  constexpr int kArgumentsBegin = 48, kVariablesEnd = 51, kFirst = 3;  // proc(5)
-  std::uintptr_t begin = 0, end = 0, value = 0;
-  std::string word;
-  for (int field = kFirst; field <= kVariablesEnd && fields >> word; ++field) {
-    value = std::strtoull(word.c_str(), nullptr, 10);
-    if (field == kArgumentsBegin) begin = value;
-    if (field == kVariablesEnd) end = value;
+// Where ps finds a process's line: its arguments and, behind them, its variables, which move away.
+class LineInPs {
+ public:
+  LineInPs() {
+    std::ifstream stat("/proc/self/stat");
+    const std::string text{std::istreambuf_iterator<char>(stat), {}};
+    std::istringstream fields(text.substr(std::min(text.rfind(')') + 1, text.size())));
+    constexpr int kFirst = 3, kArgumentsBegin = 48, kVariablesEnd = 51;  // proc(5)
+    std::uintptr_t begin = 0, end = 0;
+    std::string word;
+    for (int field = kFirst; field <= kVariablesEnd && fields >> word; ++field) {
+      if (field == kArgumentsBegin) begin = std::strtoull(word.c_str(), nullptr, 10);
+      if (field == kVariablesEnd) end = std::strtoull(word.c_str(), nullptr, 10);
+    }
+    if (begin == 0 || end <= begin) return;
+    place_ = {reinterpret_cast<char*>(begin), end - begin};
+    for (char** variable = ::environ; *variable != nullptr; ++variable)
+      *variable = ::strdup(*variable);
   }
-  if (begin == 0 || end <= begin) return;
-  for (char** variable = ::environ; *variable != nullptr; ++variable)
-    *variable = ::strdup(*variable);
-  std::string line = own_program_path();
-  for (const std::string& argument : arguments) line += " " + argument;
-  char* const area = reinterpret_cast<char*>(begin);
-  ::memset(area, 0, end - begin);
-  ::memcpy(area, line.data(), std::min(line.size(), end - begin - 1));
-}
+
+  /// As much of it as there is room for.
+  void write(const std::vector<std::string>& arguments) const {
+    if (place_.empty()) return;
+    std::string line = own_program_path();
+    for (const std::string& argument : arguments) line += " " + argument;
+    ::memset(place_.data(), 0, place_.size());
+    ::memcpy(place_.data(), line.data(), std::min(line.size(), place_.size() - 1));
+  }
+
+ private:
+  std::span<char> place_;
+};
 
 [[noreturn]] void become_node(Pipes pipes, int listener, pid_t relay, const NodeProcess::Run& run) {
   ::setpgid(0, 0);
@@ -75,6 +85,7 @@ void show_line(const std::vector<std::string>& arguments) {
   ::dup2(pipes.in.read_end.get(), STDIN_FILENO);
   ::dup2(pipes.err.write_end.get(), STDERR_FILENO);
   pipes.order.write_end.reset();
+  const LineInPs line;
   const std::string text = read_to_end(pipes.order.read_end.get());
   if (text.empty()) ::_exit(0);
   const HostOrder order = HostOrder::parse(text);
@@ -84,7 +95,7 @@ void show_line(const std::vector<std::string>& arguments) {
   set_variables(order);
   const std::vector<std::string> arguments = node_arguments(
       order, order.nodes.front(), listener >= 0 ? std::optional(listener) : std::nullopt);
-  show_line(arguments);
+  line.write(arguments);
   std::exit(run(arguments));
 }
 
