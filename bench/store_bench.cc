@@ -8,9 +8,9 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -180,16 +180,8 @@ std::string load_average() {
   return fmt::format("{} (1 min), {} (5 min)", one, five);
 }
 
-constexpr const char* kHelp =
-    R"(store_bench: dtrun's store server beside PyTorch's and one that only echoes.
-
-    store_bench [--rounds R] [--torch FOLDER] [--only TEXT] [--quick]
-
-  --rounds R       how often each is measured, in turns (5)
-  --torch FOLDER   a virtual environment with PyTorch; without one it is left out
-                   (~/.cache/dtrun/torch-2.11.0, which tests/lab/torch-up makes)
-  --only TEXT      only the measures whose names contain TEXT
-  --quick          shorter measures
+constexpr const char* kDescription =
+    R"(dtrun's store server beside PyTorch's and one that only echoes.
 
 Prints medians, bests, and the ratios; above 1 they are in dtrun's favour. "on one core" binds the
 load generator and all threads of the server to one core: the work of a round trip, without the
@@ -197,24 +189,6 @@ waking of another core. "echo" sends to those it releases by as many threads as 
 Released is who has its answer in its socket; "ACK at once" are clients that have not asked anything
 for a while, as PyTorch's, "with next request" such that say so before they wait, as dtrun's.
 )";
-
-Options parse(int argc, char** argv) {
-  Options options;
-  if (const char* home = std::getenv("HOME"))
-    options.torch = std::string(home) + "/.cache/dtrun/torch-2.11.0";
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--help") == 0) {
-      fmt::print("{}", kHelp);
-      std::exit(0);
-    }
-    if (std::strcmp(argv[i], "--rounds") == 0 && i + 1 < argc)
-      options.rounds = std::atoi(argv[++i]);
-    if (std::strcmp(argv[i], "--torch") == 0 && i + 1 < argc) options.torch = argv[++i];
-    if (std::strcmp(argv[i], "--only") == 0 && i + 1 < argc) options.only = argv[++i];
-    if (std::strcmp(argv[i], "--quick") == 0) options.quick = true;
-  }
-  return options;
-}
 
 void run(const Options& options, const std::string& self) {
   raise_descriptor_limit();
@@ -233,10 +207,27 @@ void run(const Options& options, const std::string& self) {
 
 int main(int argc, char** argv) {
   using namespace dtrun::bench;
-  if (argc == 3 && std::strcmp(argv[1], "--serve") == 0) {
-    raise_descriptor_limit();
-    std::strcmp(argv[2], "echo") == 0 ? serve_echo() : serve_dtrun();
+  Options options;
+  if (const char* home = std::getenv("HOME"))
+    options.torch = std::string(home) + "/.cache/dtrun/torch-2.11.0";
+  std::string serve;
+  CLI::App app(kDescription, "store_bench");
+  app.add_option("--rounds", options.rounds, "how often each is measured, in turns")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--torch", options.torch,
+                 "a virtual environment with PyTorch (tests/lab/torch-up makes it); without one it "
+                 "is left out")
+      ->capture_default_str();
+  app.add_option("--only", options.only, "only the measures whose names contain this");
+  app.add_flag("--quick", options.quick, "shorter measures");
+  // Of this program's own servers.
+  app.add_option("--serve", serve)->check(CLI::IsMember({"echo", "dtrun"}))->group("");
+  CLI11_PARSE(app, argc, argv);
+  if (serve.empty()) {
+    run(options, argv[0]);
     return 0;
   }
-  run(parse(argc, argv), argv[0]);
+  raise_descriptor_limit();
+  serve == "echo" ? serve_echo() : serve_dtrun();
 }

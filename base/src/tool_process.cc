@@ -148,6 +148,13 @@ ToolProcess::ToolProcess(EventLoop& loop, const ToolCommand& command, const Tool
   impl_->await_end();
 }
 
+ToolProcess::ToolProcess(EventLoop& loop, pid_t child, OnEnd on_end)
+    : impl_(std::make_shared<Impl>(
+          process::process(boost::asio::any_io_executor(loop.impl().context.get_executor()), child),
+          std::move(on_end))) {
+  impl_->await_end();
+}
+
 ToolProcess::~ToolProcess() {
   impl_->callback = nullptr;
   if (!impl_->alive) return;

@@ -125,6 +125,15 @@ void raise_open_files_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// In a job of dtrun --hosts, before the first host is ready. @return false: the relay has ended
+bool hear_relay(LaunchPlan& plan, base::UniqueFd& start_sign) {
+  std::optional<WordOfRelay> word = await_port_of_first();
+  if (!word) return false;
+  plan.options.master_port = word->port;
+  start_sign = std::move(word->start_sign);
+  return true;
+}
+
 int run_job(LaunchPlan& plan, Timing timing) {
   raise_open_files_limit();
   if (plan.options.report_bindings)
@@ -146,15 +155,9 @@ int run_job(LaunchPlan& plan, Timing timing) {
   timing.guard_started = now_ns();
   base::reserve_descriptors(plan.descriptors_of_agent);
   base::UniqueFd start_sign;
-  if (plan.options.one_of_hosts) {
-    // This much can be done before the first host is ready.
-    std::optional<WordOfRelay> word = await_port_of_first();
-    if (!word) {
-      guard.end(not_ours);
-      return 0;
-    }
-    plan.options.master_port = word->port;
-    start_sign = std::move(word->start_sign);
+  if (plan.options.one_of_hosts && !hear_relay(plan, start_sign)) {
+    guard.end(not_ours);
+    return 0;
   }
   write_notices_by_thread();
   // A folder for temporary files may be large, and its file system may hang.
@@ -276,6 +279,8 @@ void become_tool(const std::vector<std::string>& arguments) {
   throw base::system_error("run " + tool, errno, "scripts/install puts it there");
 }
 
+int run_to_end(const std::string& called_as, const std::vector<std::string>& arguments);
+
 // The only step before the rendezvous that may wait for other tasks is meet_engine(): reading the
 // options before it and planning after it ask nobody.
 int run_line(const std::string& called_as, CommandLine line, const base::Environment& environment,
@@ -287,7 +292,8 @@ int run_line(const std::string& called_as, CommandLine line, const base::Environ
   }
   if (line.has("remote-agent")) {
     const std::string& ports = line.get("remote-agent").value;
-    return run_host_relay(ports == "1" ? "" : ports, environment);
+    return run_host_relay(ports == "1" ? "" : ports, environment,
+                          [](const auto& arguments) { return run_to_end("dtrun", arguments); });
   }
   if (names_hosts(line)) return run_on_hosts(called_as, line, environment);
   return run_here(called_as, std::move(line), environment, timing);
@@ -307,21 +313,25 @@ int run(const std::string& called_as, const std::vector<std::string>& arguments)
   }
 }
 
+// An error ends it, and is told.
+int run_to_end(const std::string& called_as, const std::vector<std::string>& arguments) {
+  try {
+    return run(called_as, arguments);
+  } catch (const Error& error) {
+    print_error(error.what());
+    say_last_words(base::Deadline::never());
+    return exit_code_of_error(error, launcher::called_as(called_as));
+  } catch (const std::exception& error) {
+    print_error(error.what());
+    say_last_words(base::Deadline::never());
+    return kExitInternal;
+  }
+}
+
 }  // namespace
 }  // namespace dtrun::launcher
 
 int main(int argc, char** argv) {
-  using namespace dtrun;
   const std::string name = argc > 0 ? argv[0] : "";
-  try {
-    return launcher::run(name, std::vector<std::string>(argv + 1, argv + argc));
-  } catch (const base::Error& error) {
-    launcher::print_error(error.what());
-    launcher::say_last_words(base::Deadline::never());
-    return launcher::exit_code_of_error(error, launcher::called_as(name));
-  } catch (const std::exception& error) {
-    launcher::print_error(error.what());
-    launcher::say_last_words(base::Deadline::never());
-    return launcher::kExitInternal;
-  }
+  return dtrun::launcher::run_to_end(name, std::vector<std::string>(argv + 1, argv + argc));
 }

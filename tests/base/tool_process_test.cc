@@ -127,6 +127,20 @@ TEST_F(ToolProcessTest, DestroyedItIsKilledAndReapedWithItsGroup) {
   EXPECT_FALSE(ended_);
 }
 
+TEST_F(ToolProcessTest, AChildThatTheCallerHasForkedIsWaitedForToo) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(7);
+  ASSERT_GT(child, 0);
+  ToolProcess adopted(loop_, child, [this](ExitStatus status) {
+    ended_ = status;
+    loop_.stop();
+  });
+  loop_.run();
+  EXPECT_EQ(ended_->shell_code(), 7);
+  EXPECT_FALSE(adopted.running());
+  EXPECT_EQ(::waitpid(child, nullptr, WNOHANG), -1);
+}
+
 TEST_F(ToolProcessTest, OtherChildrenAreLeftToTheirOwner) {
   const pid_t other = ::fork();
   if (other == 0) ::_exit(7);

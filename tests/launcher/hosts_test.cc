@@ -262,6 +262,19 @@ TEST_F(HostsTest, TheRemoteShellGetsNothingButTheNameOfDtrun) {
                                                    DTRUN_BINARY " --remote-agent"));
 }
 
+// It is a fork of the relay, whose own line is "dtrun --remote-agent".
+TEST_F(HostsTest, AHostsDtrunHasTheLineOfItsJobInPs) {
+  job_.options().environment["GIVEN"] = "more than a line's worth: " + std::string(2000, 'x');
+  Command dtrun = job_.start(line("127.0.0.2", {"sh", "-c", "echo up; exec sleep " + token_}));
+  ASSERT_TRUE(dtrun.next_line("up"));
+  // With its keeper and its guard.
+  EXPECT_EQ(processes_with("-- sh -c echo up; exec sleep " + token_).size(), 3u)
+      << describe_processes_with(token_);
+  dtrun.signal(SIGTERM);
+  dtrun.finish();
+  EXPECT_TRUE(all_gone_within(token_, seconds(10))) << describe_processes_with(token_);
+}
+
 TEST_F(HostsTest, ASlowHostIsWaitedForWhicheverItIs) {
   for (const char* hosts : {"127.0.0.8,127.0.0.2", "127.0.0.2,127.0.0.8"}) {
     const CommandResult result = run(hosts, {"sh", "-c", "echo $RANK of $WORLD_SIZE"});

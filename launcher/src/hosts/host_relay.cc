@@ -69,6 +69,15 @@ std::string new_mark() {
   return mark;
 }
 
+// To one that reads, or is gone.
+void tell_all(std::string_view text, int fd) {
+  while (!text.empty()) {
+    const ssize_t put = ::write(fd, text.data(), text.size());
+    if (put < 0 && errno != EINTR) return;
+    text.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(put, 0)));
+  }
+}
+
 // Finds out what the job's dtrun would refuse before any rank is started on any host.
 void check_job(const std::vector<std::string>& arguments, const base::Environment& environment) {
   const Options options = parse_options("dtrun", arguments, environment);
@@ -77,19 +86,20 @@ void check_job(const std::vector<std::string>& arguments, const base::Environmen
 
 class HostRelay {
  public:
-  HostRelay(base::UniqueFd listener, const base::Environment& environment)
-      : listener_(std::move(listener)),
+  HostRelay(std::string mark, std::vector<pid_t> not_ours, base::UniqueFd listener,
+            NodeProcess node, const base::Environment& environment)
+      : not_ours_(std::move(not_ours)),
+        listener_(std::move(listener)),
+        node_(std::move(node)),
         environment_(environment),
         own_path_(own_program_path()),
         out_(loop_, STDOUT_FILENO),
         err_(loop_, STDERR_FILENO),
         input_(loop_, STDIN_FILENO),
         kill_timer_(loop_),
-        mark_(new_mark()) {}
+        mark_(std::move(mark)) {}
 
   int run() {
-    out_.put(fmt::format("{}{} {} {} {}\n", kHostGreeting, kHostProtocol, version_number(), mark_,
-                         listener_ ? base::local_port(listener_.get()) : 0));
     const base::SignalWatch signals(loop_, {SIGTERM, SIGINT, SIGHUP, SIGQUIT},
                                     [this](int) { stop(); });
     const base::SignalWatch children(loop_, {SIGCHLD}, [this](int) { on_child_signal(); });
@@ -129,17 +139,18 @@ class HostRelay {
     if (line.starts_with("signal ") && number) pass_signal(static_cast<int>(*number));
   }
 
-  // Every error of this host is reported before the ranks of any host run.
+  // Every error of this host is reported before the ranks of any host run. Its dtrun, which does
+  // not know yet where to join, gets ready meanwhile.
   void prepare(const std::string& line) {
     try {
       order_ = HostOrder::parse(line);
       enter_folder(order_->folder, "--wdir");
       for (const auto& [name, value] : order_->environment) environment_.set(name, value);
       for (const std::string& name : variables_of_hosts()) environment_.unset(name);
-      check_job(job_arguments(), environment_);
       start_below();
       const std::uint16_t port = listener_ ? base::local_port(listener_.get()) : 0;
-      start_job();
+      start_job(line);
+      check_job(node_arguments(*order_, order_->nodes.front(), std::nullopt), environment_);
       if (port != 0) tell_port(port);
     } catch (const Error& error) {
       return fail(error);
@@ -165,11 +176,6 @@ class HostRelay {
         std::move(callbacks));
   }
 
-  std::vector<std::string> job_arguments() const {
-    return node_arguments(*order_, order_->nodes.front(),
-                          listener_ ? std::optional(listener_.get()) : std::nullopt);
-  }
-
   // Its dtrun has been started, and waits for this line.
   void tell_port(std::uint16_t port) {
     if (joins_ || stopping_) return;
@@ -187,40 +193,27 @@ class HostRelay {
     end_if_over();
   }
 
-  void tell_job(const std::string& line) {
-    if (::write(job_input_.get(), line.data(), line.size()) < 0) {
-      // It is ending: on_job_end() takes its code.
-    }
-  }
+  // It reads. If it ends instead, on_job_end() takes its code.
+  void tell_job(const std::string& line) { tell_all(line, node_.input.get()); }
 
-  // Before the other hosts are ready: it takes some ms to load, to read its options and to fork its
-  // guard. What it says until then is kept, and is told if the job begins, or as the reason where
-  // this dtrun fails. Where hosts below have output, too, that of the job goes by this process:
-  // their lines stay whole.
-  void start_job() {
-    base::ToolStreams streams;
-    base::Pipe in = base::make_pipe(), out, err = base::make_pipe();
-    streams.in = in.read_end.get();
-    streams.err = err.write_end.get();
-    if (below_) {
-      out = base::make_pipe();
-      streams.out = out.write_end.get();
-    }
-    streams.inherited = listener_.get();
+  // Before the other hosts are ready: it takes some ms to read its options and to fork its guard.
+  // What it says until then is kept, and is told if the job begins, or as the reason where this
+  // dtrun fails. Where hosts below have output, too, that of the job goes by this process: their
+  // lines stay whole.
+  void start_job(const std::string& line) {
     job_ = std::make_unique<base::ToolProcess>(
-        loop_,
-        base::ToolCommand{own_path_, job_arguments(), environment_.as_strings(),
-                          base::ToolCommand::Group::kProcessGroup},
-        streams, [this](base::ExitStatus status) { on_job_end(status); });
+        loop_, node_.pid, [this](base::ExitStatus status) { on_job_end(status); });
     listener_.reset();
-    job_input_ = std::move(in.write_end);
+    tell_all(line, node_.order.get());
+    node_.order.reset();
     base::LineRelayOptions to_words;
     to_words.put = [this](std::string_view bytes) {
       running_ ? err_.put(bytes) : void(job_words_ += bytes);
     };
     to_words.beginnings = base::LineRelayOptions::Beginnings::kWithTheRest;
-    job_err_ = relay(std::move(err.read_end), err_, std::move(to_words));
-    if (below_) job_out_ = relay(std::move(out.read_end), out_, {});
+    job_err_ = relay(std::move(node_.err), err_, std::move(to_words));
+    if (below_) job_out_ = relay(std::move(node_.out), out_, {});
+    node_.out.reset();
   }
 
   std::unique_ptr<base::LineRelay> relay(base::UniqueFd source, base::OutputSink& sink,
@@ -256,7 +249,7 @@ class HostRelay {
     if (below_) below_->stop();
     if (job_ && job_->running()) {
       // A dtrun that does not join yet ends when its input ends, and removes what it has made.
-      joins_ ? job_->signal(SIGTERM) : job_input_.reset();
+      joins_ ? job_->signal(SIGTERM) : node_.input.reset();
       job_->signal(SIGCONT);
       kill_timer_.start(Deadline::after(order_->grace), [this] { job_->signal(SIGKILL); });
     }
@@ -342,6 +335,7 @@ class HostRelay {
   void leave_nothing() {
     below_.reset();
     job_.reset();
+    node_.order.reset();
     const Deadline deadline = Deadline::after(kLastPatience);
     for (const pid_t child : base::child_pids())
       if (std::ranges::find(not_ours_, child) == not_ours_.end() &&
@@ -351,9 +345,10 @@ class HostRelay {
   }
 
   /// What a login script had started before it became this process.
-  const std::vector<pid_t> not_ours_ = base::child_pids();
+  const std::vector<pid_t> not_ours_;
   base::EventLoop loop_;
   base::UniqueFd listener_;  // of the first host, until its dtrun has it
+  NodeProcess node_;
   base::Environment environment_;
   const std::string own_path_;
   base::OutputSink out_, err_;
@@ -365,7 +360,6 @@ class HostRelay {
   std::unique_ptr<HostStarter> below_;
   std::unique_ptr<base::ToolProcess> job_;
   std::unique_ptr<base::LineRelay> job_out_, job_err_;
-  base::UniqueFd job_input_;
   std::string job_words_;  // before it runs
   int streams_ = 0;        // of the job, that are being read
   int code_ = 0;
@@ -382,10 +376,22 @@ class HostRelay {
 
 }  // namespace
 
-int run_host_relay(const std::string& ports, const base::Environment& environment) {
+int run_host_relay(const std::string& ports, const base::Environment& environment,
+                   const NodeProcess::Run& run) {
   demand_starter();
   base::become_subreaper();
-  return HostRelay(ports.empty() ? base::UniqueFd() : listen_for_all(ports), environment).run();
+  std::vector<pid_t> not_ours = base::child_pids();
+  base::UniqueFd listener = ports.empty() ? base::UniqueFd() : listen_for_all(ports);
+  std::string mark = new_mark();
+  const std::string greeting =
+      fmt::format("{}{} {} {} {}\n", kHostGreeting, kHostProtocol, version_number(), mark,
+                  listener ? base::local_port(listener.get()) : 0);
+  // First, so that all else is done while it travels. A starter that is gone ends the input, too.
+  tell_all(greeting, STDOUT_FILENO);
+  NodeProcess node = NodeProcess::fork(listener.get(), run);
+  return HostRelay(std::move(mark), std::move(not_ours), std::move(listener), std::move(node),
+                   environment)
+      .run();
 }
 
 }  // namespace dtrun::launcher

@@ -38,6 +38,12 @@ EndpointFacts facts_of_machine() {
 
 }  // namespace
 
+EndpointFacts resolve_endpoint(const Options& options, Deadline deadline) {
+  EndpointFacts facts;
+  resolve(options.master_addr, deadline, facts);
+  return facts;
+}
+
 EndpointFacts gather_endpoint_facts(const Options& options, Deadline deadline) {
   EndpointFacts facts = facts_of_machine();
   const bool here =

@@ -50,8 +50,7 @@ Finding find_static(const Options& options) {
   }
   head.port = *options.master_port;
   // Node 0 and its name may come later than this node.
-  EndpointFacts facts =
-      gather_endpoint_facts(options, Deadline::after(options.rounds.join_timeout));
+  EndpointFacts facts = resolve_endpoint(options, Deadline::after(options.rounds.join_timeout));
   if (facts.addresses.empty())
     throw Error(ErrorCode::kConnection,
                 fmt::format("the host '{}' of --master_addr is not known here", head.host),

@@ -46,6 +46,8 @@ class ToolProcess {
   /// @throws SpawnError; then nothing is left of the program
   ToolProcess(EventLoop& loop, const ToolCommand& command, const ToolStreams& streams,
               OnEnd on_end);
+  /// Adopts a child that the caller has forked and that leads its process group.
+  ToolProcess(EventLoop& loop, pid_t child, OnEnd on_end);
   /// Kills (SIGKILL, its whole process group) and reaps what still runs.
   ~ToolProcess();
   ToolProcess(const ToolProcess&) = delete;
