@@ -17,6 +17,12 @@ namespace {
 
 const std::string kStates = "state.";
 
+/// Of halves, masters and what belongs to them are f32.
+Tensor as_states(const Tensor& parameter) {
+  const bool is_half = parameter.dtype() == DType::f16 || parameter.dtype() == DType::bf16;
+  return is_half ? parameter.to(DType::f32) : parameter;
+}
+
 class OptimizerPart : public Stateful {
  public:
   explicit OptimizerPart(optim::Optimizer& optimizer) : optimizer_(optimizer) {}
@@ -54,7 +60,7 @@ class OptimizerPart : public Stateful {
       for (auto place = first; place != names.end() && place->starts_with(begin); ++place) {
         const std::string state = place->substr(begin.size());
         if (state.find('.') == std::string::npos && state != "step")
-          add(begin, own, state, zeros_like(named[number].tensor.detach()), targets);
+          add(begin, own, state, zeros_like(as_states(named[number].tensor.detach())), targets);
       }
     }
     return targets;

@@ -36,7 +36,8 @@ Adam::Adam(const Tensors& parameters, const AdamOptions& options)
 Adam::Adam(const std::vector<ParameterGroup<AdamOptions>>& groups) : Optimizer("Adam") {
   for (const auto& [parameters, options] : groups) {
     require(fault(options).empty(), fault(options));
-    add_group(parameters, options.lr, kStates);
+    add_group(parameters, options.lr, kStates,
+              options.master_weights ? Masters::of_halves : Masters::none);
     options_.push_back(options);
   }
 }
@@ -52,7 +53,8 @@ AdamW::AdamW(const Tensors& parameters, const AdamWOptions& options)
 AdamW::AdamW(const std::vector<ParameterGroup<AdamWOptions>>& groups) : Optimizer("AdamW") {
   for (const auto& [parameters, options] : groups) {
     require(fault(options).empty(), fault(options));
-    add_group(parameters, options.lr, kStates);
+    add_group(parameters, options.lr, kStates,
+              options.master_weights ? Masters::of_halves : Masters::none);
     options_.push_back(options);
   }
 }

@@ -60,7 +60,8 @@ Muon::Muon(const std::vector<ParameterGroup<MuonOptions>>& groups) : Optimizer("
               "a parameter of shape " + tensors::shape_to_string(parameter.shape()) +
                   " is no matrix; AdamW takes it");
     }
-    add_group(parameters, options.lr, {"momentum_buffer"});
+    add_group(parameters, options.lr, {"momentum_buffer"},
+              options.master_weights ? Masters::of_halves : Masters::none);
     options_.push_back(options);
   }
 }

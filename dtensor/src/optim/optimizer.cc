@@ -20,11 +20,15 @@ using tensors::LocalTensor;
 namespace {
 
 /// Where the parameter lies.
-LocalTensor gradient_of(const Tensor& parameter) {
+LocalTensor gradient_of(const Tensor& parameter, DType dtype) {
   Tensor gradient = parameter.grad().detach();
   if (parameter.is_distributed() && !(gradient.spec() == parameter.spec()))
     gradient = gradient.redistribute(parameter.placements(), parameter.spec().shard_order());
-  return gradient.local().contiguous();
+  return gradient.local().contiguous().to(dtype);
+}
+
+bool is_half(const Tensor& parameter) {
+  return parameter.dtype() == DType::f16 || parameter.dtype() == DType::bf16;
 }
 
 std::string state_name(std::size_t parameter, const std::string& name) {
@@ -46,7 +50,7 @@ void Optimizer::require(bool holds, const std::string& what) const {
 }
 
 void Optimizer::add_group(const Tensors& parameters, double lr,
-                          std::vector<std::string> state_names) {
+                          std::vector<std::string> state_names, Masters masters) {
   require(!parameters.empty(), "a group has at least one parameter");
   require(lr >= 0, "lr is at least 0");
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -63,7 +67,8 @@ void Optimizer::add_group(const Tensors& parameters, double lr,
                               });
     require(!stands_twice, which + " stands there already");
   }
-  groups_.push_back({parameters, lr, std::move(state_names), std::vector<Slot>(parameters.size())});
+  groups_.push_back(
+      {parameters, lr, std::move(state_names), masters, std::vector<Slot>(parameters.size())});
 }
 
 const Optimizer::Group& Optimizer::at(std::size_t group) const {
@@ -84,9 +89,34 @@ void Optimizer::zero_grad() const {
 
 Tensors& Optimizer::states_of(Group& group, std::size_t which) const {
   Tensors& states = group.slots[which].states;
+  const Tensor parameter = group.parameters[which].detach();
+  const bool keeps_master = has_master(group, which);
   while (states.size() < group.state_names.size())
-    states.push_back(zeros_like(group.parameters[which].detach()));
+    states.push_back(zeros_like(keeps_master ? parameter.to(DType::f32) : parameter));
+  if (keeps_master && states.size() == group.state_names.size())
+    states.push_back(parameter.to(DType::f32));
   return states;
+}
+
+bool Optimizer::has_master(const Group& group, std::size_t which) {
+  return group.masters == Masters::of_halves && is_half(group.parameters[which]);
+}
+
+std::vector<std::string> Optimizer::names_of(const Group& group, std::size_t which) {
+  std::vector<std::string> names = group.state_names;
+  if (has_master(group, which)) names.emplace_back("master");
+  return names;
+}
+
+// A checkpoint gives both: where the parameter is what its master would make, the master has more
+// of the number.
+void Optimizer::refresh_master(Group& group, std::size_t which) {
+  Slot& slot = group.slots[which];
+  const LocalTensor& parameter = group.parameters[which].local();
+  if (slot.written == parameter.storage()->version()) return;
+  const LocalTensor& master = slot.states.back().local();
+  const Tensor is_its = eq(Tensor(master.to(parameter.dtype())), Tensor(parameter));
+  master.copy_(where(is_its, Tensor(master), Tensor(parameter.to(DType::f32))).local());
 }
 
 /// Those that have a gradient, by what one call can do: alike in device type and steps so far.
@@ -110,23 +140,42 @@ void Optimizer::step() {
 
 void Optimizer::step_group(std::size_t index) {
   Group& group = groups_[index];
+  for (std::size_t i = 0; i < group.parameters.size(); ++i) {
+    const Tensor& parameter = group.parameters[i];
+    if (!parameter.grad().defined() || !is_half(parameter) || has_master(group, i)) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                name_ + ": parameter " + std::to_string(i) + " of group " + std::to_string(index) +
+                    " is " + std::string(tensors::dtype_name(parameter.dtype())),
+                "its numbers are too coarse for small steps",
+                "{.master_weights = true}, which keeps f32 copies of halves");
+  }
   for (const std::vector<std::size_t>& list : chosen(group)) {
     Parts parts;
     parts.states.resize(group.state_names.size());
     for (const std::size_t i : list) {
-      parts.parameters.push_back(group.parameters[i].local());
-      parts.parameters.back().storage()->count_write();
-      parts.gradients.push_back(gradient_of(group.parameters[i]));
-      parts.whole.push_back(group.parameters[i]);
       const Tensors& states = states_of(group, i);
-      for (std::size_t s = 0; s < states.size(); ++s) {
+      const bool keeps_master = has_master(group, i);
+      if (keeps_master) refresh_master(group, i);
+      const Tensor& changed = keeps_master ? states.back() : group.parameters[i];
+      parts.parameters.push_back(changed.local());
+      parts.parameters.back().storage()->count_write();
+      parts.gradients.push_back(gradient_of(group.parameters[i], changed.dtype()));
+      parts.whole.push_back(changed);
+      for (std::size_t s = 0; s < group.state_names.size(); ++s) {
         parts.states[s].push_back(states[s].local());
         parts.states[s].back().storage()->count_write();
       }
     }
     parts.step = group.slots[list.front()].steps + 1;
     update(index, parts);
-    for (const std::size_t i : list) group.slots[i].steps = parts.step;
+    for (const std::size_t i : list) {
+      group.slots[i].steps = parts.step;
+      if (!has_master(group, i)) continue;
+      const LocalTensor& parameter = group.parameters[i].local();
+      parameter.storage()->count_write();
+      parameter.copy_(group.slots[i].states.back().local());
+      group.slots[i].written = parameter.storage()->version();
+    }
   }
 }
 
@@ -136,11 +185,12 @@ nn::StateDict Optimizer::state_dict() const {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const Group& group = groups_[g];
     state.insert(rate_name(g), full({}, group.lr, {.dtype = DType::f64}));
-    for (const Slot& slot : group.slots) {
+    for (std::size_t i = 0; i < group.slots.size(); ++i, ++number) {
+      const Slot& slot = group.slots[i];
       state.insert(state_name(number, "step"), count_tensor(slot.steps));
+      const std::vector<std::string> names = names_of(group, i);
       for (std::size_t s = 0; s < slot.states.size(); ++s)
-        state.insert(state_name(number, group.state_names[s]), slot.states[s]);
-      ++number;
+        state.insert(state_name(number, names[s]), slot.states[s]);
     }
   }
   return state;
@@ -152,12 +202,13 @@ void Optimizer::check_known(const nn::StateDict& state) const {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     known[rate_name(g)] = nullptr;
     require(state.contains(rate_name(g)), "the state has no " + rate_name(g));
-    for (const Tensor& parameter : groups_[g].parameters) {
+    for (std::size_t i = 0; i < groups_[g].parameters.size(); ++i) {
+      const Tensor& parameter = groups_[g].parameters[i];
       known[state_name(number, "step")] = nullptr;
       require(state.contains(state_name(number, "step")),
               "the state has no " + state_name(number, "step"));
       const bool has_stepped = state.at(state_name(number, "step")).item() > 0;
-      for (const std::string& name : groups_[g].state_names) {
+      for (const std::string& name : names_of(groups_[g], i)) {
         known[state_name(number, name)] = &parameter;
         require(!has_stepped || state.contains(state_name(number, name)),
                 "the state has no " + state_name(number, name));
@@ -187,8 +238,10 @@ void Optimizer::load_state_dict(const nn::StateDict& state) {
         continue;
       }
       const Tensors& states = states_of(group, i);
+      const std::vector<std::string> names = names_of(group, i);
       for (std::size_t s = 0; s < states.size(); ++s)
-        nn::load_numbers(states[s], state.at(state_name(number, group.state_names[s])));
+        nn::load_numbers(states[s], state.at(state_name(number, names[s])));
+      group.slots[i].written.reset();
     }
   }
 }

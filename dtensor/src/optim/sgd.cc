@@ -18,7 +18,8 @@ void SGD::add(const Tensors& parameters, const SGDOptions& options) {
           "nesterov takes a momentum and no dampening");
   add_group(parameters, options.lr,
             options.momentum == 0 ? std::vector<std::string>{}
-                                  : std::vector<std::string>{"momentum_buffer"});
+                                  : std::vector<std::string>{"momentum_buffer"},
+            options.master_weights ? Masters::of_halves : Masters::none);
   options_.push_back(options);
 }
 

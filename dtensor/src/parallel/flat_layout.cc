@@ -12,8 +12,12 @@ namespace {
 constexpr std::int64_t kAligned = 64;
 }  // namespace
 
-FlatLayout::FlatLayout(std::vector<Shape> shapes, int ranks)
-    : shapes_(std::move(shapes)), ranks_(ranks), part_offsets_(index(ranks)) {
+FlatLayout::FlatLayout(std::vector<Shape> shapes, int ranks, std::vector<int> dims)
+    : shapes_(std::move(shapes)),
+      dims_(std::move(dims)),
+      ranks_(ranks),
+      part_offsets_(index(ranks)) {
+  dims_.resize(shapes_.size());
   for (const Shape& shape : shapes_) {
     whole_offsets_.push_back(whole_elements_);
     whole_elements_ += (tensors::numel(shape) + kAligned - 1) / kAligned * kAligned;
@@ -29,12 +33,12 @@ FlatLayout::FlatLayout(std::vector<Shape> shapes, int ranks)
 }
 
 Chunk FlatLayout::chunk(std::size_t tensor, int rank) const {
-  return chunk_of(shapes_[tensor][0], ranks_, rank);
+  return chunk_of(shapes_[tensor][index(dims_[tensor])], ranks_, rank);
 }
 
 Shape FlatLayout::part_shape(std::size_t tensor, int rank) const {
   Shape shape = shapes_[tensor];
-  shape[0] = chunk(tensor, rank).size;
+  shape[index(dims_[tensor])] = chunk(tensor, rank).size;
   return shape;
 }
 
@@ -50,7 +54,7 @@ LocalTensor FlatLayout::part(const LocalTensor& block, std::size_t tensor, int r
 
 LocalTensor FlatLayout::rows(const LocalTensor& whole, std::size_t tensor, int rank) const {
   const Chunk its = chunk(tensor, rank);
-  return whole.narrow(0, its.offset, its.size);
+  return whole.narrow(dims_[tensor], its.offset, its.size);
 }
 
 }  // namespace dtrun::dtensor

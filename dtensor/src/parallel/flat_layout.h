@@ -12,8 +12,9 @@ namespace dtrun::dtensor {
 
 class FlatLayout {
  public:
-  /// @param shapes of the whole tensors, of at least one dim; dim 0 is cut by torch.chunk's rule
-  FlatLayout(std::vector<tensors::Shape> shapes, int ranks);
+  /// @param shapes of the whole tensors, of at least one dim
+  /// @param dims that are cut, by torch.chunk's rule; empty: dim 0 of all
+  FlatLayout(std::vector<tensors::Shape> shapes, int ranks, std::vector<int> dims = {});
 
   std::size_t count() const { return shapes_.size(); }
   int ranks() const { return ranks_; }
@@ -28,7 +29,7 @@ class FlatLayout {
   tensors::Shape part_shape(std::size_t tensor, int rank) const;
   /// @param block what the rank has, at its beginning
   tensors::LocalTensor part(const tensors::LocalTensor& block, std::size_t tensor, int rank) const;
-  /// The rows of a whole tensor that a rank has.
+  /// The rows of a whole tensor that a rank has, or its columns.
   tensors::LocalTensor rows(const tensors::LocalTensor& whole, std::size_t tensor, int rank) const;
 
  private:
@@ -36,6 +37,7 @@ class FlatLayout {
   Chunk chunk(std::size_t tensor, int rank) const;
 
   std::vector<tensors::Shape> shapes_;
+  std::vector<int> dims_;
   const int ranks_;
   std::vector<std::int64_t> whole_offsets_;
   std::int64_t whole_elements_ = 0;

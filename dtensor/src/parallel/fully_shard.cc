@@ -88,13 +88,54 @@ ShardAxes checked_axes(const DeviceMesh& mesh) {
       "a slice such as mesh[\"dp\"], or mesh[{\"replicate\", \"shard\"}]");
 }
 
-std::vector<ShardedBlock> blocks_of(const UnitPlan& plan, const ShardAxes& axes,
+/// By a parameter's name: how it is kept, and the dim along which it is cut.
+using Storage = std::map<std::string, Placement>;
+using Dims = std::map<std::string, int>;
+
+Storage storage_of(const nn::Module& module, const FullyShardOptions& options) {
+  Storage storage;
+  for (const auto& [name, parameter] : module.named_parameters()) {
+    const std::optional<Placement> told =
+        options.storage ? options.storage(name, parameter) : std::nullopt;
+    storage.emplace(name, told.value_or(Shard(0)));
+  }
+  return storage;
+}
+
+/// What all ranks have to have asked for.
+std::string text_of(const Storage& storage) {
+  std::string text;
+  for (const auto& [name, placement] : storage)
+    text += "the storage of \"" + name + "\", " + placement.to_string() + "\n";
+  return text;
+}
+
+Dims cut_dims(const nn::Module& module, const Storage& storage) {
+  Dims dims;
+  for (const auto& [name, parameter] : module.named_parameters()) {
+    const Placement& wanted = storage.at(name);
+    const int count = static_cast<int>(parameter.dim());
+    const bool is_dim =
+        wanted.is_shard() && !wanted.is_ragged() && wanted.dim() >= -count && wanted.dim() < count;
+    if (!is_dim) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "fully_shard: storage of \"" + name + "\", of shape " +
+                      tensors::shape_to_string(parameter.shape()) + ", as " + wanted.to_string(),
+                  "each rank keeps a part of it", "Shard() of one of its dims");
+    }
+    dims[name] = wanted.dim() < 0 ? wanted.dim() + count : wanted.dim();
+  }
+  return dims;
+}
+
+std::vector<ShardedBlock> blocks_of(const UnitPlan& plan, const ShardAxes& axes, const Dims& dims,
                                     const MixedPrecision& precision, const Tensor::Site& site) {
   std::map<DType, std::vector<ShardedParameter>> by_dtype;
   for (const auto& [name, parameter] : plan.parameters) {
     const Shape whole_here =
         parameter.is_deferred() ? parameter.shape() : parameter.local().shape();
-    by_dtype[parameter.dtype()].push_back({name, parameter, parameter.spec(), whole_here});
+    by_dtype[parameter.dtype()].push_back(
+        {name, parameter, parameter.spec(), whole_here, dims.at(name)});
   }
   std::vector<ShardedBlock> blocks;
   for (auto& [dtype, parameters] : by_dtype)
@@ -145,8 +186,10 @@ void fully_shard(nn::Module& module, const DeviceMesh& mesh, FullyShardOptions o
                  Tensor::Site site) {
   const ShardAxes axes = checked_axes(mesh);
   // First: what follows refuses on all ranks, or on none.
-  check_same_model("fully_shard", module, mesh.group(), site);
+  const Storage storage = storage_of(module, options);
+  check_same_model("fully_shard", module, mesh.group(), site, text_of(storage));
   check_shapes(module);
+  const Dims dims = cut_dims(module, storage);
   check_free_of("fully_shard", module, mesh.group());
   const std::vector<UnitPlan> plans = planned(module, options.units);
   const auto run = std::make_shared<ShardRun>(options.prefetch);
@@ -155,7 +198,7 @@ void fully_shard(nn::Module& module, const DeviceMesh& mesh, FullyShardOptions o
     if (plan.parameters.empty() && !plan.path.empty()) continue;
     const Reshard reshard = plan.path.empty() ? Reshard::after_backward : options.reshard;
     const auto unit = std::make_shared<ShardUnit>(
-        plan.path, blocks_of(plan, axes, options.mixed_precision, site), reshard);
+        plan.path, blocks_of(plan, axes, dims, options.mixed_precision, site), reshard);
     run->add(unit);
     tell_part(*plan.module, samples);
     hook(*plan.module, run, unit, options.mixed_precision);

@@ -137,11 +137,27 @@ void GradientBuckets::end_pass(BackwardEnd end) {
   if (end == BackwardEnd::failed) return;
   while (next_ < buckets_.size()) launch(next_++);
   for (Bucket& bucket : buckets_) deliver(bucket);
-  if (has_learned_) return;
-  for (Slot& slot : slots_) slot.usual = std::max(1, slot.arrivals);
+  if (has_learned_) return check_static();
+  for (Slot& slot : slots_) {
+    slot.first_arrivals = slot.arrivals;
+    slot.usual = std::max(1, slot.arrivals);
+  }
   const std::vector<std::size_t> order = learned_order();
   has_learned_ = true;
   assign(order);
+}
+
+// At the end, when the other ranks have what this one owes them.
+void GradientBuckets::check_static() const {
+  if (!options_.static_graph) return;
+  for (const Slot& slot : slots_) {
+    if (slot.arrivals == slot.first_arrivals) continue;
+    throw Error(ErrorCode::kUsage,
+                "data_parallel: backward brought \"" + slot.name + "\" " +
+                    std::to_string(slot.arrivals) + " gradients on this rank",
+                "static_graph: the first one brought " + std::to_string(slot.first_arrivals),
+                "a model that uses the same parameters in each step, or no static_graph");
+  }
 }
 
 LocalTensor GradientBuckets::mean_of(Bucket& bucket) const {

@@ -37,6 +37,7 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
     /// In one backward; a recomputed part of a model brings its own.
     int usual = 1;
     int arrivals = 0;
+    int first_arrivals = 0;  ///< in the first backward
   };
   struct Bucket {
     std::vector<std::size_t> slots;
@@ -59,6 +60,8 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   void assign(const std::vector<std::size_t>& order);
   /// After the first pass: the order in which the first rank's gradients came.
   std::vector<std::size_t> learned_order() const;
+  /// @throws Error kUsage where the graph is told to be static, and is not
+  void check_static() const;
   [[noreturn]] void refuse_late(const Slot& slot) const;
 
   std::vector<Slot> slots_;

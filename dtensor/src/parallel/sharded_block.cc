@@ -23,8 +23,12 @@ namespace {
 
 FlatLayout layout_of(const std::vector<ShardedParameter>& parameters, int ranks) {
   std::vector<Shape> shapes;
-  for (const ShardedParameter& each : parameters) shapes.push_back(each.whole_local);
-  return {std::move(shapes), ranks};
+  std::vector<int> dims;
+  for (const ShardedParameter& each : parameters) {
+    shapes.push_back(each.whole_local);
+    dims.push_back(each.dim);
+  }
+  return {std::move(shapes), ranks, std::move(dims)};
 }
 
 }  // namespace
@@ -64,7 +68,8 @@ ShardedBlock::ShardedBlock(std::vector<ShardedParameter> parameters, ShardAxes a
 }
 
 Spec ShardedBlock::spec_of(const ShardedParameter& each) const {
-  return sharded_spec(axes_.mesh, each.whole_spec, each.parameter.shape(), each.parameter.dtype());
+  return sharded_spec(axes_.mesh, each.whole_spec, each.parameter.shape(), each.parameter.dtype(),
+                      each.dim);
 }
 
 void ShardedBlock::collect(const Tensors& sharded) {

@@ -28,6 +28,7 @@ struct ShardedParameter {
   Tensor parameter;                 ///< the user's
   Spec whole_spec = {};             ///< on other axes; none: a plain tensor
   tensors::Shape whole_local = {};  ///< what this rank has of it while it is whole
+  int dim = 0;                      ///< that is cut
 };
 
 class ShardedBlock {

@@ -1,4 +1,4 @@
-// Where the part of a parameter lies that is cut by rows along an axis of ranks which had copies.
+// Where the part of a parameter lies that is cut along an axis of ranks which had copies.
 #pragma once
 
 #include "dtrun/dtensor/mesh/device_mesh.h"
@@ -6,11 +6,11 @@
 
 namespace dtrun::dtensor {
 
-/// Shard(0) along the last axis of `mesh`, Replicate() along those before it; as it was along other
-/// axes. On a dim that another axis cuts, too, that axis cuts first: what it leaves is cut once
-/// more.
+/// Shard(dim) along the last axis of `mesh`, Replicate() along those before it; as it was along
+/// other axes. On a dim that another axis cuts, too, that axis cuts first: what it leaves is cut
+/// once more.
 /// @param whole on other axes; none: a plain tensor
 Spec sharded_spec(const DeviceMesh& mesh, const Spec& whole, const tensors::Shape& shape,
-                  tensors::DType dtype);
+                  tensors::DType dtype, int dim = 0);
 
 }  // namespace dtrun::dtensor

@@ -54,7 +54,7 @@ TEST(OptimTest, WhatCannotBeDoneIsRefused) {
   half.requires_grad_();
   half.set_grad(full({2}, 1, {.dtype = DType::bf16}));
   SGD of_halves({half});
-  expect_refused([&] { of_halves.step(); }, "keep a copy in float32");
+  expect_refused([&] { of_halves.step(); }, "which keeps f32 copies of halves");
 }
 
 TEST(OptimTest, GroupsHaveOptionsOfTheirOwnAndWhatHasNoGradientStays) {

@@ -140,6 +140,49 @@ TEST(DataParallelTest, WhatOneRankUsesHasAGradientOnAllAndWhatNobodyUsesHasNone)
   });
 }
 
+TEST(DataParallelTest, AStaticGraphThatChangesNamesTheParameter) {
+  struct Choosing : nn::Module {
+    nn::Linear always = register_module("always", nn::Linear(3, 3));
+    nn::Linear sometimes = register_module("sometimes", nn::Linear(3, 3));
+    int uses = 1;
+    Tensor forward(const Tensor& x) override {
+      Tensor y = always(x);
+      for (int i = 0; i < uses; ++i)
+        y = checkpoint([this](const Tensor& a) { return sometimes(a); }, y);
+      return y;
+    }
+  };
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    Choosing model;
+    data_parallel(model, DeviceMesh(group, {2}),
+                  {.launch = BucketLaunch::at_end, .static_graph = true});
+    const auto backward = [&](int uses) {
+      model.uses = uses;
+      model.zero_grad();
+      model(ones({2, 3})).sum().backward();
+    };
+    for (int i = 0; i < 3; ++i) backward(1);
+    const auto told = [&](int uses) {
+      try {
+        backward(uses);
+        return std::string("nothing");
+      } catch (const base::Error& error) {
+        return error.summary() + ", " + error.why();
+      }
+    };
+    // Each rank tells of itself, after the other one has got its mean.
+    const int own = group.rank() == 0 ? 0 : 1;
+    EXPECT_EQ(told(own), own == 1
+                             ? "nothing"
+                             : "data_parallel: backward brought \"sometimes.weight\" 0 gradients "
+                               "on this rank, static_graph: the first one brought 1");
+    EXPECT_EQ(told(2),
+              "data_parallel: backward brought \"sometimes.weight\" 2 gradients on this "
+              "rank, static_graph: the first one brought 1");
+    EXPECT_EQ(told(1), "nothing");
+  });
+}
+
 TEST(DataParallelTest, NoSyncAddsUpAndTheNextBackwardSendsTheSum) {
   const auto whole = one_rank_gradients();
   test::run_ranks(2, [&](const ProcessGroup& group) {

@@ -8,6 +8,7 @@
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/autograd/function.h"
 #include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/layout/chunk.h"
 #include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/index.h"
@@ -112,6 +113,71 @@ TEST(FullyShardTest, HybridTrainsAsOneRankAndGathersWithinALine) {
     fully_shard(*model, mesh, {.units = {"blocks.*"}});
     EXPECT_EQ(model->head->weight.placements(), (Placements{Replicate(), Shard(0)}));
     expect_trains_as_one_rank(*model, group);
+  });
+}
+
+TEST(FullyShardTest, StorageSaysWhichDimIsCut) {
+  const auto storage = [](const std::string& name,
+                          const Tensor& parameter) -> std::optional<Placement> {
+    if (name == "table.weight") return Shard(1);
+    if (parameter.dim() == 2) return Shard(-1);
+    return std::nullopt;
+  };
+  for (const int ranks : {1, 2, 3, 4}) {
+    test::run_ranks(ranks, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, {ranks}, {"dp"});
+      const auto model = made_reader(group.rank() == 0 ? 21 : 99);
+      fully_shard(*model, mesh, {.units = {"blocks.*"}, .storage = storage});
+      for (const Tensor& parameter : model->parameters()) {
+        const int dim = parameter.dim() == 2 ? 1 : 0;
+        EXPECT_EQ(parameter.placements(), Placements{Shard(dim)});
+        EXPECT_EQ(parameter.local().size(dim),
+                  chunk_of(parameter.size(dim), ranks, group.rank()).size);
+      }
+      expect_trains_as_one_rank(*model, group);
+    });
+  }
+}
+
+TEST(FullyShardTest, StorageCutsOnceMoreWhatAnotherAxisHasCut) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2}, {"dp", "tp"});
+    const auto model = made_reader();
+    parallelize(*model, mesh["tp"], {{"blocks.*.up", Colwise()}, {"blocks.*.down", Rowwise()}});
+    const auto storage = [](const std::string& name, const Tensor&) -> std::optional<Placement> {
+      return name.ends_with("up.weight") || name.ends_with("down.weight") ? Shard(1) : Shard(0);
+    };
+    fully_shard(*model, mesh["dp"], {.units = {"blocks.*"}, .storage = storage});
+    // Rows along tp, columns along dp; columns along both.
+    EXPECT_EQ(model->get_parameter("blocks.0.up.weight").placements(),
+              (Placements{Shard(1), Shard(0)}));
+    EXPECT_EQ(model->get_parameter("blocks.0.down.weight").placements(),
+              (Placements{Shard(1), Shard(1)}));
+    expect_trains_as_one_rank(*model, mesh.group("dp"));
+  });
+}
+
+TEST(FullyShardTest, StorageThatIsNoDimOrDiffersIsRefused) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"});
+    const auto model = made_reader();
+    const auto shard = [&](const Placement& placement) {
+      fully_shard(*model, mesh, {.storage = [&](const std::string& name, const Tensor&) {
+        return name == "head.weight" ? std::optional(placement) : std::nullopt;
+      }});
+    };
+    expect_refused([&] { shard(Shard(2)); },
+                   "storage of \"head.weight\", of shape [5, 8], as S(2)");
+    expect_refused([&] { shard(Replicate()); }, "as R");
+    try {
+      shard(Shard(group.rank()));
+      ADD_FAILURE() << "not refused";
+    } catch (const base::Error& error) {
+      EXPECT_EQ(error.code(), base::ErrorCode::kDisagreement);
+      EXPECT_NE(error.why().find("the storage of \"head.weight\""), std::string::npos)
+          << error.what();
+    }
+    EXPECT_FALSE(model->head->weight.is_distributed());
   });
 }
 

@@ -15,6 +15,7 @@ struct AdamOptions {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0;
+  bool master_weights = false;  ///< f16 and bf16 parameters are changed through f32 copies
 };
 struct AdamWOptions {
   double lr = 1e-3;
@@ -22,6 +23,7 @@ struct AdamWOptions {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 1e-2;
+  bool master_weights = false;  ///< f16 and bf16 parameters are changed through f32 copies
 };
 
 class Adam : public Optimizer {

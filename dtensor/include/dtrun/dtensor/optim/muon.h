@@ -23,6 +23,7 @@ struct MuonOptions {
   int ns_steps = 5;  ///< of Newton and Schulz's iteration
   double eps = 1e-7;
   MuonRate rate = MuonRate::original;
+  bool master_weights = false;  ///< f16 and bf16 parameters are changed through f32 copies
 };
 
 /// A matrix on a mesh is gathered for the iteration, on every rank. The iteration runs in the

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ struct ParameterGroup {
   Options options;
 };
 
+/// Whether f16 and bf16 parameters are changed through f32 copies of them, which are states.
+enum class Masters : unsigned char { none, of_halves };
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -32,7 +36,8 @@ class Optimizer {
 
   /// Parameters without a gradient stay as they are. A gradient that lies otherwise than its
   /// parameter is redistributed: then it is collective over the mesh. @throws Error
-  /// kInvalidArgument for dtypes other than f32 and f64; nothing of that group is written then
+  /// kInvalidArgument for dtypes other than f32 and f64, but for halves with masters; nothing of
+  /// that group is written then
   void step();
   /// Forgets the gradients.
   void zero_grad() const;
@@ -64,23 +69,30 @@ class Optimizer {
   /// @param state_names of what is kept of each parameter; zeros at first
   /// @throws Error kInvalidArgument: no parameters, one that stands there already, no leaf, or that
   /// wants no gradient; a rate below 0
-  void add_group(const Tensors& parameters, double lr, std::vector<std::string> state_names);
+  void add_group(const Tensors& parameters, double lr, std::vector<std::string> state_names,
+                 Masters masters = Masters::none);
   virtual void update(std::size_t group, const Parts& parts) = 0;
   void require(bool holds, const std::string& what) const;
 
  private:
   struct Slot {
     std::int64_t steps = 0;
-    Tensors states;  ///< made at the first step
+    Tensors states;                        ///< made at the first step; a master is the last one
+    std::optional<std::uint32_t> written;  ///< version of the parameter that its master has made
   };
   struct Group {
     Tensors parameters;
     double lr;
     std::vector<std::string> state_names;
+    Masters masters;
     std::vector<Slot> slots;  ///< one per parameter
   };
   const Group& at(std::size_t group) const;
   void step_group(std::size_t index);
+  static bool has_master(const Group& group, std::size_t which);
+  static std::vector<std::string> names_of(const Group& group, std::size_t which);
+  /// Takes over what others have written to the parameter since.
+  static void refresh_master(Group& group, std::size_t which);
   std::vector<std::vector<std::size_t>> chosen(const Group& group) const;
   Tensors& states_of(Group& group, std::size_t which) const;
   void check_known(const nn::StateDict& state) const;

@@ -13,6 +13,7 @@ struct SGDOptions {
   double dampening = 0;
   double weight_decay = 0;
   bool nesterov = false;
+  bool master_weights = false;  ///< f16 and bf16 parameters are changed through f32 copies
 };
 
 class SGD : public Optimizer {

@@ -29,14 +29,17 @@ enum class BucketLaunch : unsigned char {
 };
 
 struct DataParallelOptions {
-  /// Default: an eighth of the gradients, from 1 MiB to 25 MiB. The last bucket closes when backward
-  /// ends, so nothing is computed while it travels.
+  /// Default: an eighth of the gradients, from 1 MiB to 25 MiB. The last bucket closes when
+  /// backward ends, so nothing is computed while it travels.
   std::optional<std::int64_t> bucket_bytes = std::nullopt;
   /// The first bucket is small, so that communication starts early.
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20;
   /// The first rank's buffers, in each forward of training.
   bool broadcast_buffers = true;
   BucketLaunch launch = BucketLaunch::when_ready;
+  /// Each step uses the same parameters as often as the first one: a backward that does not is an
+  /// error, which names one. DistributedDataParallel's static_graph.
+  bool static_graph = false;
   CommHook comm_hook = {};  ///< default: all_reduce_hook()
 };
 
