@@ -55,7 +55,7 @@ struct Options {
   std::vector<std::string> axes;
   std::string data = "/usr/share/common-licenses/GPL-3";
   std::string csv, svg, first_weights, checkpoint, trace;
-  std::string sequence = "off", explain = "off", checkpoint_async = "off";
+  std::string sequence = "off", explain = "off", checkpoint_async = "on";
   std::int64_t checkpoint_every = 50, keep = 3;
   std::int64_t steps = 200, batch = 16, accumulate = 1, context = 64, every = 20, sample = 200;
   std::int64_t width = 64, layers = 2, heads = 4, seed = 1, microbatches = 4, stages = 1;
