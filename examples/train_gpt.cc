@@ -55,7 +55,7 @@ struct Options {
   std::vector<std::string> axes;
   std::string data = "/usr/share/common-licenses/GPL-3";
   std::string csv, svg, first_weights, checkpoint, trace;
-  std::string sequence = "off", explain = "off", checkpoint_async = "off";
+  std::string sequence = "off", explain = "off", checkpoint_async = "on";
   std::int64_t checkpoint_every = 50, keep = 3;
   std::int64_t steps = 200, batch = 16, accumulate = 1, context = 64, every = 20, sample = 200;
   std::int64_t width = 64, layers = 2, heads = 4, seed = 1, microbatches = 4, stages = 1;
@@ -520,6 +520,7 @@ class Training {
         const auto& worker = dist::current_worker();
         saver_.emplace(worker.store(), worker.rank(), worker.world_size());
       }
+      series_.check_folder();
       goes_on_ = series_.load_last(state_).has_value();
       if (goes_on_ && speaks_) print("goes on after step {} of {}", step_, series_.path(step_));
     }
@@ -584,11 +585,8 @@ class Training {
   /// The lines first: who goes on after this step has them.
   void save() {
     if (csv_.is_open()) csv_.flush();
-    if (saver_) {
-      series_.async_save(step_, state_, *saver_, dcp::Staging::in_background);
-    } else {
-      series_.save(step_, state_);
-    }
+    if (!saver_) return static_cast<void>(series_.save(step_, state_));
+    series_.async_save(step_, state_, *saver_, dcp::Staging::in_background);
   }
   /// Whether any rank was: the signal does not reach all in the same step.
   static bool is_asked() {

@@ -71,7 +71,7 @@ class ProgressBar {
 
   void operator()(std::uint64_t done, std::uint64_t all) {
     const auto now = Clock::now();
-    if (!is_shown_ || all == 0 || now < next_) return;
+    if (!is_shown_ || all == 0 || (now < next_ && done < all)) return;
     next_ = now + std::chrono::milliseconds(100);
     const double seconds = std::chrono::duration<double>(now - start_).count();
     const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "examples/checkpoint_folder.h"
 #include "launcher/living_processes.h"
 #include "support/command.h"
+#include "support/own_port.h"
 
 namespace dtrun {
 namespace {
@@ -295,7 +297,7 @@ TEST_P(TrainingKillTest, AGptWhoseRankIsKilledEndsWithTheSameBits) {
       joined(joined({DTRUN_BIN "/dtrun", "--nproc_per_node=" + std::to_string(ranks),
                      "--max-restarts=1", DTRUN_BIN "/train_gpt"},
                     small_gpt(killed, steps)),
-             joined(mesh, {"--checkpoint-async", "on"})));
+             joined(mesh, {"--checkpoint-async", ranks == 2 ? "on" : "off"})));
   ASSERT_TRUE(job.wait_for_output("step   10 "));
   bool has_killed = false;
   for (const pid_t pid : launcher::processes_with(killed.path())) {
@@ -320,6 +322,34 @@ INSTANTIATE_TEST_SUITE_P(Meshes, TrainingKillTest,
                            std::erase_if(name, [](char c) { return c == '=' || c == ','; });
                            return name;
                          });
+
+// Two nodes on one machine; the node whose dtrun is killed is started again, as Slurm would.
+TEST(TrainingTest, AGptOfWhichANodeIsKilledGoesOnAndEndsWithTheSameBits) {
+  const CheckpointFolder calm("calm"), killed("killed");
+  constexpr int kSteps = 240;
+  const double loss =
+      last_loss(train_gpt(2, joined(small_gpt(calm, kSteps), {"--mesh", "fsdp=2"})));
+  const testing_support::OwnPort port;
+  const auto node = [&](int rank) {
+    return std::make_unique<testing_support::Command>(
+        joined(joined({DTRUN_BIN "/dtrun", "--nnodes=2", "--node_rank=" + std::to_string(rank),
+                       "--rdzv_endpoint=127.0.0.1:" + port.text(), "--nproc_per_node=1",
+                       "--max-restarts=1", DTRUN_BIN "/train_gpt"},
+                      small_gpt(killed, kSteps)),
+               {"--mesh", "fsdp=2"}));
+  };
+  const auto head = node(0);
+  auto member = node(1);
+  ASSERT_TRUE(head->wait_for_output("step   10 "));
+  member->signal(SIGKILL);
+  member->finish();
+  member = node(1);
+  const CommandResult result = head->finish(), other = member->finish();
+  EXPECT_EQ(other.exit_code, 0) << other.describe();
+  EXPECT_EQ(last_loss(result), loss);
+  EXPECT_NE(result.out.find("goes on after step "), std::string::npos) << result.describe();
+  EXPECT_EQ(killed.elements_of(kSteps), calm.elements_of(kSteps));
+}
 
 // Slurm's preemption sends SIGTERM, `sbatch --signal=USR1@120` SIGUSR1.
 TEST(TrainingTest, ADrainedGptSavesItsLastStepAndEndsWithTryLater) {
@@ -390,6 +420,20 @@ TEST(TrainingTest, WhatAGptCannotDoIsToldByName) {
     const CommandResult result = train_gpt(1, line);
     EXPECT_NE(result.exit_code, 0) << told;
     EXPECT_NE(result.err.find(told), std::string::npos) << result.describe();
+  }
+}
+
+// Not when the first of 50 steps is to be saved.
+TEST(TrainingTest, AFolderThatCannotHaveCheckpointsIsToldBeforeTheFirstStep) {
+  const CheckpointFolder folder("file");
+  std::ofstream(folder.path()) << "no folder";
+  for (const std::string& path : {folder.path(), folder.path() + "/runs"}) {
+    const CommandResult result =
+        train_gpt(2, {"--mesh", "dp=2", "--every", "1", "--checkpoint", path});
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_NE(result.err.find("no checkpoint can be saved to " + path), std::string::npos)
+        << result.describe();
+    EXPECT_EQ(result.out.find("step"), std::string::npos) << result.describe();
   }
 }
 

@@ -6,11 +6,15 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <regex>
+#include <string>
 
 #include "dtrun/dtensor/checkpoint/checkpoint.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/npy.h"
 #include "dtrun/tensor/safetensors.h"
+#include "launcher/terminal.h"
 #include "support/command.h"
 
 namespace dtrun::dtensor {
@@ -111,6 +115,48 @@ TEST_F(DtrunCkptTest, CopiesInOtherFormsAreTheSame) {
   EXPECT_THAT(differs.out, HasSubstr("step: 7 and 8"));
   EXPECT_THAT(ckpt({"diff", from, path("runs/step-2"), "--json"}).out,
               HasSubstr(R"("difference":"7 and 8")"));
+}
+
+/// Of "12.5 MB".
+double bytes_in(const std::string& number, const std::string& unit) {
+  const std::map<std::string, double> units = {
+      {"bytes", 1}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
+  return std::stod(number) * units.at(unit);
+}
+
+TEST_F(DtrunCkptTest, ATerminalShowsHowFarAndHowFastAndHowLongItTakes) {
+  constexpr std::int64_t kNumbers = std::int64_t{24} << 20;
+  dcp::save(path("large"), {{"x", zeros({kNumbers}, {.dtype = DType::f32})}});
+  launcher::Terminal terminal({DTRUN_CKPT_BINARY, "merge", path("large"), path("one.safetensors")});
+  const std::string seen = terminal.finish();
+  EXPECT_EQ(terminal.status(), 0) << seen;
+  const std::regex line(
+      "\r\x1b\\[K\\[(#*)(\\.*)\\] ([0-9.]+) (bytes|[kMGT]B) of ([0-9.]+) (bytes|[kMGT]B)  "
+      "([0-9.]+) (bytes|[kMGT]B)/s(  ([0-9]+) s left)?");
+  double last = -1;
+  int lines = 0;
+  for (std::sregex_iterator at(seen.begin(), seen.end(), line), end; at != end; ++at, ++lines) {
+    const std::smatch& found = *at;
+    const double done = bytes_in(found[3], found[4]), all = bytes_in(found[5], found[6]);
+    EXPECT_EQ(found[1].length() + found[2].length(), 24);
+    EXPECT_NEAR(static_cast<double>(found[1].length()), 24 * done / all, 1.1);
+    EXPECT_NEAR(all, 4.0 * kNumbers, 1e5);
+    EXPECT_GE(done, last);
+    last = done;
+    const double rate = bytes_in(found[7], found[8]);
+    EXPECT_EQ(found[9].matched, rate > 0);
+    if (rate > 0) {
+      EXPECT_NEAR(std::stod(found[10]), (all - done) / rate, 0.6 + 0.1 * (all - done) / rate);
+    }
+  }
+  // The first and the last at least; then the line is wiped.
+  EXPECT_GE(lines, 2) << seen;
+  EXPECT_NEAR(last, 4.0 * kNumbers, 1e5);
+  EXPECT_NE(seen.rfind("\r\x1b[K"), seen.rfind("\r\x1b[K[")) << seen;
+  // Into a pipe nothing of it is written.
+  const CommandResult piped = ckpt({"merge", path("large"), path("two.safetensors")});
+  EXPECT_EQ(piped.exit_code, 0);
+  EXPECT_EQ(piped.err, "");
 }
 
 TEST_F(DtrunCkptTest, PruneTellsWhatItRemoves) {

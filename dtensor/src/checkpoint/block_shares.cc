@@ -104,8 +104,8 @@ std::vector<SharedPart> shared_parts(const Manifest& manifest,
   Sharing sharing(wishes.size());
   for (const auto& [number, boxes] : by_tensor) {
     const SavedTensor& tensor = manifest.tensors[number];
-    const auto is_first = [&](const auto& one) { return one.first == boxes[0].first; };
-    if (std::ranges::all_of(boxes, is_first)) continue;
+    // In the order of the ranks.
+    if (boxes.front().first == boxes.back().first) continue;
     for (std::size_t i = 0; i < tensor.chunks.size(); ++i) {
       const SavedChunk& chunk = tensor.chunks[i];
       const std::uint64_t bytes = tensors::bytes_of_shape(chunk.box.shape, tensor.dtype);

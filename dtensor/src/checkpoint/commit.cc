@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <random>
 #include <thread>
 
 #include "dtrun/base/deadline.h"
@@ -84,6 +85,11 @@ bool may_be_removed(FileCalls& files, const std::string& folder) {
   return std::ranges::all_of(names_in(files, folder), [&](const std::string& name) {
     return is_of_checkpoint(name) && !is_folder(files, path_in(folder, name));
   });
+}
+
+std::uint64_t random_generation() {
+  std::random_device device;
+  return std::uint64_t{device()} << 32 | device();
 }
 
 std::string partial_name(const std::string& folder, std::uint64_t generation) {

@@ -14,6 +14,8 @@ namespace dtrun::dtensor::dcp {
 /// Whether it is a folder with nothing in it but what a checkpoint has, whole or damaged. Links are
 /// not followed.
 bool may_be_removed(FileCalls& files, const std::string& folder);
+/// A number that no other save has.
+std::uint64_t random_generation();
 /// ".step-100.0123456789abcdef.partial" beside the folder.
 std::string partial_name(const std::string& folder, std::uint64_t generation);
 /// Whether it is one of a checkpoint of that name; empty: of any.

@@ -8,7 +8,6 @@
 #include <memory>
 #include <numeric>
 #include <optional>
-#include <random>
 #include <utility>
 
 #include "checkpoint/agreement_of.h"
@@ -82,16 +81,11 @@ class Passing {
   std::uint64_t done_ = 0, all_ = 0;
 };
 
-std::uint64_t some_generation() {
-  std::random_device device;
-  return std::uint64_t{device()} << 32 | device();
-}
-
 /// A file that is written under another name, and removed unless it is finished.
 class PartialFile {
  public:
   PartialFile(FileCalls& files, const std::string& path)
-      : files_(files), path_(path), partial_(partial_name(path, some_generation())) {
+      : files_(files), path_(path), partial_(partial_name(path, random_generation())) {
     if (is_there(files, path))
       throw Error(ErrorCode::kInvalidArgument, path + " is there already", "", "another name");
   }
@@ -322,7 +316,7 @@ void split(Archive& from, const std::string& folder, std::uint64_t most_bytes,
   const std::vector<const SavedTensor*> tensors = chosen(from, options);
   ChosenFiles chosen_files(options);
   FileCalls& files = chosen_files.get();
-  PartialFolder partial(files, checked_folder(folder), some_generation(), Existing::refuse);
+  PartialFolder partial(files, checked_folder(folder), random_generation(), Existing::refuse);
   Passing passing(tensors, options.progress);
   const auto parts = parts_below(tensors, most_bytes);
   SafetensorsIndex index;
@@ -352,7 +346,7 @@ void reshard(Archive& from, const std::string& folder, const std::vector<int>& m
   const auto parts = parts_on_mesh(tensors, mesh_shape, layouts);
   const SavePlan plan = plan_save(parts);
   Manifest manifest = from.manifest();
-  manifest.generation = some_generation();
+  manifest.generation = random_generation();
   manifest.files.clear();
   manifest.tensors.clear();
   for (const TensorPart& part : plan.tensors)

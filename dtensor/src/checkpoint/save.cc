@@ -2,7 +2,6 @@
 // them commits.
 #include <algorithm>
 #include <memory>
-#include <random>
 
 #include "checkpoint/agreement_of.h"
 #include "checkpoint/commit.h"
@@ -20,11 +19,6 @@ using base::ErrorCode;
 using tensors::LocalTensor;
 
 namespace {
-
-std::uint64_t random_generation() {
-  std::random_device device;
-  return std::uint64_t{device()} << 32 | device();
-}
 
 /// The part of a rank's elements that is one piece of its box.
 LocalTensor elements_of(const Tensor& tensor, const Box& own, const Box& piece) {

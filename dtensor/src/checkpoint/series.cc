@@ -8,6 +8,7 @@
 
 #include "checkpoint/agreement_of.h"
 #include "checkpoint/commit.h"
+#include "checkpoint/shard_file.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/log.h"
 
@@ -65,6 +66,39 @@ std::vector<std::int64_t> Series::steps() const {
   }
   std::ranges::sort(steps);
   return steps;
+}
+
+// As a save begins; the name is none of a step's.
+void Series::check_folder() {
+  const std::unique_ptr<Agreement> own = agreement_of(options_.group, options_.agreement);
+  Agreement& agreement = own ? *own : *options_.agreement;
+  const std::string target = path_in(checked_folder(folder_), "write-check");
+  std::unique_ptr<PartialFolder> partial;
+  try {
+    const std::string generation = together(agreement, [&]() -> std::string {
+      if (agreement.rank() != 0) return "";
+      const std::uint64_t number = random_generation();
+      partial = std::make_unique<PartialFolder>(files(), target, number, Existing::refuse);
+      return std::to_string(number);
+    })[0];
+    together(agreement, [&]() -> std::string {
+      const std::string path = partial_name(target, std::stoull(generation));
+      if (!is_folder(files(), path))
+        throw Error(ErrorCode::kNotFound, "this rank does not see " + path,
+                    "rank 0 has made it; their file systems are not the same one",
+                    "a folder that all nodes share");
+      OpenFile file =
+          OpenFile::create(files(), path_in(path, shard_name(agreement.rank(), agreement.size())));
+      file.write(std::string(kDirectBytes, '\0'));
+      file.sync();
+      file.close();
+      return "";
+    });
+  } catch (const Error& error) {
+    partial.reset();  // where nobody catches it nothing is unwound
+    throw Error(error.code(), "no checkpoint can be saved to " + folder_ + ": " + error.summary(),
+                error.why(), error.remedy());
+  }
 }
 
 SaveReport Series::save(std::int64_t step, const State& state) {

@@ -13,6 +13,7 @@
 namespace dtrun::dtensor::dcp {
 
 using collectives::P2POp;
+using tensors::DType;
 using tensors::LocalTensor;
 
 namespace {

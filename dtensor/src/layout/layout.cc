@@ -257,8 +257,9 @@ void put_ragged_outermost(Layout& layout) {
   if (has_ragged_outermost(layout)) return;
   for (auto& [dim, axes] : layout.order()) {
     std::vector<int> order = axes;
-    std::ranges::stable_partition(
-        order, [&](int axis) { return layout.is_ragged(static_cast<std::size_t>(axis)); });
+    std::stable_partition(order.begin(), order.end(), [&](int axis) {
+      return layout.is_ragged(static_cast<std::size_t>(axis));
+    });
     layout.set_order(dim, order);
   }
 }

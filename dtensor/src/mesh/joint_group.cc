@@ -53,8 +53,7 @@ std::vector<int> ranks_of_both(const DeviceMesh& a, const DeviceMesh& b) {
   const std::vector<int> more = b.ranks();
   all.insert(all.end(), more.begin(), more.end());
   std::ranges::sort(all);
-  const auto twice = std::ranges::unique(all);
-  all.erase(twice.begin(), twice.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
   return all;
 }
 

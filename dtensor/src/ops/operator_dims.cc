@@ -10,6 +10,7 @@ namespace {
 
 using base::Error;
 using base::ErrorCode;
+using tensors::Shape;
 
 constexpr int kFirstDot = 128;
 

@@ -20,7 +20,7 @@ class OperatorDims {
   std::string obstacle(std::size_t tensor, const Placement& placement) const;
   /// The result's, of each letter's extent. @throws Error kInvalidArgument where operands do not
   /// fit, or the result has a letter that none of them has
-  Shape result_shape(Metas inputs) const;
+  tensors::Shape result_shape(Metas inputs) const;
   /// What the rules are told by, for operands of those shapes. @throws Error kInvalidArgument
   std::vector<Rules::Indices> input_indices(Metas inputs) const;
   Rules::Indices output_indices(Metas inputs) const;

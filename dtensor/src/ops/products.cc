@@ -8,6 +8,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/index.h"
+#include "dtrun/tensor/ops.h"
 #include "ops/add_matmul.h"
 
 namespace dtrun::dtensor {

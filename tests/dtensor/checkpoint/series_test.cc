@@ -4,8 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "checkpoint/commit.h"
+#include "dtensor/checkpoint/disk_model.h"
 #include "dtensor/checkpoint/own_folder.h"
+#include "dtensor/checkpoint/passed_calls.h"
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/checkpoint/offline.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -129,6 +133,55 @@ TEST(SeriesTest, AFolderBehindALinkIsGoneOnWith) {
   EXPECT_THAT(series.steps(), ElementsAre(2, 3));
   SystemFileCalls files;
   EXPECT_THAT(prunable(own / "runs", 1, files), ElementsAre(series.path(2)));
+}
+
+TEST(SeriesTest, WhereNothingCanBeSavedIsToldBeforeTheTraining) {
+  const OwnFolder own;
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    Series series(own / "a/b/runs", {.group = group});
+    series.check_folder();
+    series.check_folder();
+    EXPECT_EQ(series.load_last({{"x", zeros({1})}}), std::nullopt);
+  });
+  EXPECT_TRUE(fs::is_directory(own / "a/b/runs"));
+  EXPECT_TRUE(fs::is_empty(own / "a/b/runs"));
+  write_content(own / "file", "");
+  for (const std::string& folder : {own / "file", own / "file/runs"}) {
+    const auto thrown = test::run_failing_ranks(
+        2, {}, [&](const ProcessGroup& group) { Series(folder, {.group = group}).check_folder(); });
+    for (const auto& one : thrown) {
+      ASSERT_TRUE(one.has_value());
+      EXPECT_NE(one->text.find("no checkpoint can be saved to " + folder + ": rank 0: "),
+                std::string::npos)
+          << one->text;
+    }
+  }
+}
+
+// Whichever call fails, of whichever rank, both are told, and nothing stays.
+TEST(SeriesTest, ACheckOfAFolderLeavesNothing) {
+  for (const int culprit : {0, 1}) {
+    int failed = 0;
+    for (int call = 1;; ++call) {
+      DiskModel disk;
+      std::array<PassedCalls, 2> passed = {PassedCalls(disk), PassedCalls(disk)};
+      passed[static_cast<std::size_t>(culprit)].fail(call, ENOSPC);
+      const auto thrown = test::run_failing_ranks(2, {}, [&](const ProcessGroup& group) {
+        Series("/disk/runs",
+               {.group = group, .files = &passed[static_cast<std::size_t>(group.rank())]})
+            .check_folder();
+      });
+      EXPECT_EQ(thrown[0].has_value(), thrown[1].has_value()) << call;
+      failed += thrown[0].has_value() ? 1 : 0;
+      const bool is_beyond = passed[static_cast<std::size_t>(culprit)].calls() < call;
+      // A call that removes may fail, too; the next check removes what that left.
+      Series("/disk/runs", {.files = &disk}).check_folder();
+      for (const auto& [path, content] : disk.seen())
+        EXPECT_TRUE(path == "/disk" || path == "/disk/runs") << path << " after call " << call;
+      if (is_beyond) break;
+    }
+    EXPECT_GT(failed, 3) << culprit;
+  }
 }
 
 TEST(SeriesTest, WhatKilledTrainingsLeftIsRemoved) {

@@ -29,6 +29,10 @@ class Series {
   /// The folder need not be there. @throws Error kInvalidArgument to keep fewer than 0
   explicit Series(std::string folder, SeriesOptions options = {});
 
+  /// Makes the folder, with those above it, and lets each rank write a small file beside the
+  /// checkpoints, which is removed again: at the start of a training it tells what the first save
+  /// would. Collective. @throws Error as dcp::save(), on all ranks
+  void check_folder();
   /// As dcp::save(). One of that step that is there is replaced. When it is done, those before the
   /// last few are removed; one that cannot be removed, or that has what is no checkpoint's, is told
   /// in the log. Those of later steps stay: they are what load_last() has passed over.
