@@ -3,8 +3,9 @@
 
 One rank on each of N hosts of the lab (tests/lab/slurm), each with an sshd, started from the lab's head; needs root. The rank
 prints the time when it begins: told are the times from the launcher's start to the last rank's beginning and to the
-launcher's end, medians in ms, the least in brackets. DIR holds the MPIs that mpi-up style virtual environments have:
-DIR/openmpi, DIR/mpich. The contenders take turns.
+launcher's end, medians in ms, the least in brackets; and the median of dtrun's time over another's in the same round, which
+tells more where the machine is busy. DIR holds the MPIs that mpi-up style virtual environments have: DIR/openmpi, DIR/mpich.
+The contenders take turns, each round in another order.
 """
 import argparse
 import os
@@ -57,6 +58,19 @@ def run_once(lab, command, variables, hosts):
     return (max(times["began"]) - start) * 1e3, (times["end"][0] - start) * 1e3
 
 
+def tell(hosts, name, times, of_dtrun):
+    failed = times.count(None)
+    if failed == len(times):
+        print("%d hosts  %-8s no run succeeded" % (hosts, name), flush=True)
+        return
+    begun, ended = zip(*filter(None, times))
+    ratios = [own[0] / other[0] for own, other in zip(of_dtrun, times) if own and other]
+    print("%d hosts  %-8s last main %5.0f (%.0f)  end %5.0f (%.0f)%s%s" % (
+        hosts, name, statistics.median(begun), min(begun), statistics.median(ended), min(ended),
+        "  dtrun / it %.3f" % statistics.median(ratios) if name != "dtrun" and ratios else "",
+        "  %d of %d runs hung or failed" % (failed, len(times)) if failed else ""), flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("dtrun", type=os.path.abspath)
@@ -74,18 +88,12 @@ def main():
                            env=environment, check=True)
             for hosts in counts:
                 seen = {name: [] for name in contenders(options, hosts)}
-                for _ in range(options.runs):
-                    for name, (command, variables) in contenders(options, hosts).items():
+                for run in range(options.runs):
+                    order = list(contenders(options, hosts).items())
+                    for name, (command, variables) in order[run % len(order):] + order[:run % len(order)]:
                         seen[name].append(run_once(lab, command, variables, hosts))
                 for name, times in seen.items():
-                    failed = times.count(None)
-                    if failed == len(times):
-                        print("%d hosts  %-8s no run succeeded" % (hosts, name), flush=True)
-                        continue
-                    begun, ended = zip(*filter(None, times))
-                    print("%d hosts  %-8s last main %5.0f (%.0f)  end %5.0f (%.0f)%s" % (
-                        hosts, name, statistics.median(begun), min(begun), statistics.median(ended), min(ended),
-                        "  %d of %d runs hung or failed" % (failed, len(times)) if failed else ""), flush=True)
+                    tell(hosts, name, times, seen["dtrun"])
         finally:
             subprocess.run([str(LAB / "hosts-down")], env=environment, check=True)
 

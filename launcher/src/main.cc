@@ -125,8 +125,18 @@ void raise_open_files_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// While the port is awaited. A name that is not known yet is looked up again later.
+void look_up_first(Options& options) {
+  try {
+    options.master_addresses = base::resolve_addresses(options.master_addr);
+  } catch (const Error&) {
+    options.master_addresses.clear();
+  }
+}
+
 // In a job of dtrun --hosts, before the first host is ready. @return false: the relay has ended
 bool hear_relay(LaunchPlan& plan, base::UniqueFd& start_sign) {
+  if (plan.options.node_rank != 0) look_up_first(plan.options);
   std::optional<WordOfRelay> word = await_port_of_first();
   if (!word) return false;
   plan.options.master_port = word->port;

@@ -27,6 +27,10 @@ std::string_view take_word(std::string_view& text) {
   return word;
 }
 
+std::string line_of_port(std::uint16_t port) {
+  return port != 0 ? fmt::format("port {}\n", port) : "";
+}
+
 }  // namespace
 
 HostLink::HostLink(base::EventLoop& loop, HostSinks sinks, std::string host,
@@ -61,13 +65,13 @@ HostLink::HostLink(base::EventLoop& loop, HostSinks sinks, std::string host,
 
 HostLink::~HostLink() = default;
 
-void HostLink::send_order(const HostOrder& order) {
+void HostLink::send_order(const HostOrder& order, std::uint16_t port) {
   stage_ = Stage::kPreparing;
-  if (input_sink_) input_sink_->put(order.to_line());
+  if (input_sink_) input_sink_->put(order.to_line() + line_of_port(port));
 }
 
 void HostLink::tell_port(std::uint16_t port) {
-  if (input_sink_) input_sink_->put(fmt::format("port {}\n", port));
+  if (input_sink_) input_sink_->put(line_of_port(port));
 }
 
 void HostLink::go() {

@@ -42,7 +42,8 @@ class HostLink {
            HostLinkCallbacks callbacks);
   ~HostLink();
 
-  void send_order(const HostOrder& order);
+  /// @param port as of tell_port(); 0: it is not known yet
+  void send_order(const HostOrder& order, std::uint16_t port);
   void tell_port(std::uint16_t port);
   void go();
   void pass_signal(int signal_number);

@@ -64,8 +64,7 @@ void HostStarter::start(const std::vector<HostNode>& nodes) {
     // Each level of the tree gets less time than the one above, so that the nearest dtrun gives a
     // host up and names it.
     order.join_timeout = deadline_.remaining() * 9 / 10;
-    hosts_[index].link->send_order(order);
-    if (port_ != 0) hosts_[index].link->tell_port(port_);
+    hosts_[index].link->send_order(order, port_);
   };
   callbacks.on_ready = [this, index] { decide(index, {}); };
   callbacks.on_failures = [this, index](std::vector<HostFailure> failures) {

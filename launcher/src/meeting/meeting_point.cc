@@ -49,6 +49,8 @@ Finding find_static(const Options& options) {
     return finding;
   }
   head.port = *options.master_port;
+  head.addresses = options.master_addresses;
+  if (!head.addresses.empty()) return finding;
   // Node 0 and its name may come later than this node.
   EndpointFacts facts = resolve_endpoint(options, Deadline::after(options.rounds.join_timeout));
   if (facts.addresses.empty())
@@ -145,14 +147,17 @@ Finding find_file(const Options& options, const std::string& run_id) {
   return finding;
 }
 
-// Runs one search at a time beside the loop.
+// Runs one search at a time: on the loop where it waits for nobody, else beside it.
 class SearchedMeetingPoint : public MeetingPoint {
  public:
+  enum class Waits { kNever, kPerhaps };
   using Search = std::function<Finding()>;
-  SearchedMeetingPoint(base::EventLoop& loop, Search search)
-      : loop_(loop), search_(std::move(search)) {}
+  SearchedMeetingPoint(base::EventLoop& loop, Waits waits, Search search)
+      : loop_(loop), waits_(waits), search_(std::move(search)) {}
 
   void find(Found found) override {
+    if (waits_ == Waits::kNever)
+      return loop_.post([search = search_, found = std::move(found)] { found(search().head); });
     call_ = std::make_unique<base::BackgroundCall>(
         loop_, [this, search = search_, found = std::move(found)] {
           const auto finding = std::make_shared<Finding>(search());
@@ -165,10 +170,21 @@ class SearchedMeetingPoint : public MeetingPoint {
 
  private:
   base::EventLoop& loop_;
+  const Waits waits_;
   Search search_;
   std::shared_ptr<HeadFile> file_;
   std::unique_ptr<base::BackgroundCall> call_;
 };
+
+// Of the static rendezvous: no name has to be looked up.
+SearchedMeetingPoint::Waits waits_of(const Options& options) {
+  const bool is_known =
+      options.node_rank == 0 ? options.listener_fd.has_value() : !options.master_addresses.empty();
+  const bool is_address = options.rounds.max_nodes == 1 && options.master_addr == "127.0.0.1";
+  return options.local_addr.empty() && (is_known || is_address)
+             ? SearchedMeetingPoint::Waits::kNever
+             : SearchedMeetingPoint::Waits::kPerhaps;
+}
 
 }  // namespace
 
@@ -178,8 +194,9 @@ std::string Head::name() const {
 
 std::unique_ptr<MeetingPoint> make_meeting_point(base::EventLoop& loop, const LaunchPlan& plan) {
   // Copies: a search that is given up may outlive everything.
-  const auto searched = [&](auto search) {
-    return std::make_unique<SearchedMeetingPoint>(loop, [search, options = plan.options] {
+  using Waits = SearchedMeetingPoint::Waits;
+  const auto searched = [&](auto search, Waits waits = Waits::kPerhaps) {
+    return std::make_unique<SearchedMeetingPoint>(loop, waits, [search, options = plan.options] {
       // Checked first, so that an error is reported before other agents wait for this one.
       std::string local_address;
       if (!options.local_addr.empty())
@@ -191,7 +208,7 @@ std::unique_ptr<MeetingPoint> make_meeting_point(base::EventLoop& loop, const La
   };
   switch (plan.options.rendezvous) {
     case Rendezvous::kStatic:
-      return searched(find_static);
+      return searched(find_static, waits_of(plan.options));
     case Rendezvous::kFile:
       return searched(
           [run_id = plan.run_id](const Options& options) { return find_file(options, run_id); });

@@ -61,16 +61,17 @@ struct Options {
   std::optional<int> node_rank;  ///< none: given out
   /// Where the agents meet: --master_addr, or --rdzv_endpoint; with etcd, where that listens.
   std::string master_addr = "127.0.0.1";
-  std::optional<std::uint16_t> master_port;  ///< none: the kernel's choice
+  std::vector<std::string> master_addresses;  ///< its, if they have been looked up already
+  std::optional<std::uint16_t> master_port;   ///< none: the kernel's choice
   /// The socket at which a node 0 of dtrun --hosts listens already. The code that takes it owns it.
   std::optional<int> listener_fd;
   /// Started by dtrun --hosts: notices that all nodes would print are printed once.
   bool one_of_hosts = false;
   std::string head_file;  ///< of Rendezvous::kFile: the path of the endpoint
   EtcdAccess etcd;
-  std::string local_addr;  ///< by which the other nodes reach this one; empty: found out
+  std::string local_addr;      ///< by which the other nodes reach this one; empty: found out
   std::string interface_name;  ///< of the ranks; empty: that of the route to the master
-  PortRange ports;         ///< where no port is named
+  PortRange ports;             ///< where no port is named
   /// How long to wait at the endpoint while no head listens there; none: the user has not said how
   /// long others may take.
   std::optional<std::chrono::nanoseconds> head_patience;
@@ -104,7 +105,7 @@ struct Options {
   std::string on_restart;    ///< a shell command; empty: none
   std::string health_check;  ///< the same
   std::chrono::nanoseconds restart_command_timeout = std::chrono::seconds(60);  ///< of each
-  std::string events_file;       ///< of --events; empty: none
+  std::string events_file;  ///< of --events; empty: none
   /// Where metrics are served, with a port (0: any); none: nowhere.
   std::optional<base::HostPort> metrics;
   bool pass_local_rank = false;  ///< --local-rank=N before the program's own arguments
