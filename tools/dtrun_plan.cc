@@ -45,7 +45,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--shape", options.shape, "of the whole tensor: 1024,4096; none: a 0-dim one")
       ->delimiter(',')
       ->type_name("N,...");
-  app.add_option("--dtype", options.dtype, "f64, f32, bf16, f16, i64, i32, u8 or bool")
+  app.add_option("--dtype", options.dtype, "f64, f32, bf16, f16, i64, i32, i16, i8, u8 or bool")
       ->type_name("DTYPE")
       ->capture_default_str();
   app.add_option("--from", options.from,

@@ -180,6 +180,25 @@ TEST(MetricsTest, WhatRanksDoInCollectivesIsTold) {
   EXPECT_NE(command.finish().exit_code, 0);
 }
 
+// Each round has a page of its own.
+TEST(MetricsTest, CollectivesOfAllRoundsAreCounted) {
+  const OwnPort port;
+  LauncherJob job;
+  Command command = job.start({"--metrics-port=" + port.text(), "--max-restarts=1", "sh", "-c",
+                               "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec " DTRUN_WORKERS
+                               "/page_worker kill-self; exec " DTRUN_WORKERS "/page_worker late"});
+  const base::Deadline deadline = base::Deadline::after(std::chrono::seconds(30));
+  const std::string rank = "{rank=\"0\"}";
+  auto samples = scrape(port);
+  while (samples["dtrun_rank_collectives_total" + rank] != 2 && !deadline.expired())
+    samples = scrape(port);
+  EXPECT_EQ(samples.at("dtrun_restarts_total"), 1);
+  EXPECT_EQ(samples.at("dtrun_rank_collectives_total" + rank), 2);
+  EXPECT_EQ(samples.at("dtrun_rank_collective_bytes_total" + rank), 2 * 4096);
+  command.signal(SIGTERM);
+  EXPECT_NE(command.finish().exit_code, 0);
+}
+
 TEST(MetricsTest, NodesThatWaitForOthersSayThatNoRankRuns) {
   const OwnPort metrics, port;
   LauncherJob job;

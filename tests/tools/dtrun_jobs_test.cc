@@ -27,10 +27,13 @@ CommandResult dtrun(Words words) {
   return run_command(words);
 }
 
-/// A job of three ranks, of which rank 1 does not come to the all_reduce of the others.
+/// A job of three ranks, of which rank 1 does not come to the all_reduce of the others. Its agent
+/// looks at the ranks for the metrics, and is not to be taken for its guard.
 class JobsTest : public testing::Test {
  protected:
-  JobsTest() : job_({DTRUN_BINARY, "--nproc_per_node=3", FLIGHT_WORKER_BINARY, "hang"}) {}
+  JobsTest()
+      : job_({DTRUN_BINARY, "--nproc_per_node=3", "--metrics-port=0", FLIGHT_WORKER_BINARY,
+              "hang"}) {}
   ~JobsTest() override {
     job_.signal(SIGTERM);
     job_.finish();

@@ -41,7 +41,7 @@ DType parse_type(const std::string& name) {
   } catch (const Error&) {
   }
   throw Error(ErrorCode::kUsage, fmt::format("--datatype={} is none that is measured", name), "",
-              "one of f64, f32, f16, bf16, i64, i32, u8");
+              "one of f64, f32, f16, bf16, i64, i32, i16, i8, u8");
 }
 
 ReduceOp parse_reduction(const std::string& name) {

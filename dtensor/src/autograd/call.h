@@ -42,8 +42,9 @@ Tensor run_distributed(const Op<A, V>& op, std::span<const Tensor* const> inputs
   std::vector<Placed> many(inputs.size() > kFewInputs ? inputs.size() : 0);
   Placed* const placed = many.empty() ? few.data() : many.data();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    placed[i] = Placed(inputs[i]->local(), inputs[i]->spec(),
-                       reduced != nullptr && inputs[i]->requires_grad());
+    placed[i] =
+        Placed(inputs[i]->local(), inputs[i]->spec(),
+               (reduced != nullptr && inputs[i]->requires_grad()) || RunTwiceScope::stands());
   }
   CallKey key;
   append_key(key, attributes);

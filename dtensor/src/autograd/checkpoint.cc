@@ -4,6 +4,7 @@
 #include "autograd/op_node.h"
 #include "autograd/step_node.h"
 #include "autograd/surroundings.h"
+#include "dispatch/result_wish.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/autograd/random_state.h"
@@ -35,6 +36,7 @@ Tensor checkpoint(const std::function<Tensor(const Tensor&)>& f, const Tensor& x
   const RandomState drawn_from = random_state();
   const Saved before = Saved::of(x);
   {
+    const RunTwiceScope twice(Graph::is_on());
     const NoGrad no_grad;
     result = f(x.detach()).detach();
   }
@@ -56,7 +58,10 @@ Tensor checkpoint(const std::function<Tensor(const Tensor&)>& f, const Tensor& x
     const surroundings::Again same_surroundings(around);
     const Tensor again = restored("checkpoint", saved, Edge());
     if (wanted) again.requires_grad_();
-    const Tensor redone = f(again);
+    const Tensor redone = [&] {
+      const RunTwiceScope twice(true);
+      return f(again);
+    }();
     if (redone.requires_grad()) redone.backward(gradient);
     return wanted ? again.grad() : Tensor();
   };

@@ -77,7 +77,8 @@ class Sharing {
   /// To those who have the least to read so far.
   void divide(SharedPart part, std::uint64_t first, std::uint64_t behind, std::uint64_t bytes) {
     const std::uint64_t share = (behind - first + part.wanters.size() - 1) / part.wanters.size();
-    const std::uint64_t blocks = std::clamp<std::uint64_t>(share, 1, kMostPartBytes / kBlockBytes);
+    const std::uint64_t most = std::min(kMostPartBytes, most_round_bytes(read_.size()));
+    const std::uint64_t blocks = std::clamp<std::uint64_t>(share, 1, most / kBlockBytes);
     for (std::uint64_t block = first; block < behind; block += blocks) {
       part.begin = block * kBlockBytes;
       part.end = std::min(std::min(block + blocks, behind) * kBlockBytes, bytes);
@@ -93,6 +94,10 @@ class Sharing {
 };
 
 }  // namespace
+
+std::uint64_t most_round_bytes(std::uint64_t ranks) {
+  return std::max(kBlockBytes, kMostBytesOfAll / std::max<std::uint64_t>(1, ranks));
+}
 
 std::vector<SharedPart> shared_parts(const Manifest& manifest,
                                      const std::vector<std::vector<Wish>>& wishes) {

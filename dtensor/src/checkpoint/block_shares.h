@@ -27,8 +27,12 @@ struct SharedPart {
   std::vector<int> wanters;  ///< ascending, with the reader
 };
 
-/// What one part has at most, unless it is a block.
+/// What one part has at most, unless it is a block; where many ranks share, this much is theirs
+/// together.
 inline constexpr std::uint64_t kMostPartBytes = std::uint64_t{4} << 20;
+inline constexpr std::uint64_t kMostBytesOfAll = std::uint64_t{32} << 20;
+/// What a rank reads of its parts before it sends them: so much at the most of each.
+std::uint64_t most_round_bytes(std::uint64_t ranks);
 
 /// @param wishes by rank; of those that take no part: none @return in the order of the files' bytes
 std::vector<SharedPart> shared_parts(const Manifest& manifest,

@@ -18,8 +18,6 @@ using tensors::LocalTensor;
 
 namespace {
 
-/// Of all ranks of a machine together: so much memory the messages of a round take.
-constexpr std::uint64_t kRoundBytes = std::uint64_t{32} << 20;
 /// Of nobody else in the group.
 constexpr std::uint32_t kTag = 0x4c6f6164;
 
@@ -120,7 +118,7 @@ void SharedReads::each_wish(const SharedPart& part, int rank, std::uint64_t begi
 void SharedReads::plan_rounds() {
   const auto ranks = static_cast<std::uint64_t>(
       std::ranges::count_if(wishes_, [](const auto& own) { return !own.empty(); }));
-  const std::uint64_t most = std::max(kBlockBytes, kRoundBytes / std::max<std::uint64_t>(1, ranks));
+  const std::uint64_t most = most_round_bytes(ranks);
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const SharedPart& part = parts_[i];
     std::vector<Round>& rounds = rounds_[static_cast<std::size_t>(part.reader)];

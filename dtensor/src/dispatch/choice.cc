@@ -45,15 +45,14 @@ class Chooser {
     }
     picked_.resize(mesh_shape_.size());
     pick(0, 0);
-    DT_CHECK(best_.has_value());
-    return std::move(*best_);
+    return std::move(best().choice);
   }
 
   /// Of one combination, in the better of its orders.
   PlanCost cost_of_picked(const std::vector<std::size_t>& rule_of_axis) {
     picked_ = rule_of_axis;
     weigh_picked();
-    return best_ ? best_cost_ : PlanCost{std::numeric_limits<double>::infinity(), 0};
+    return weighed_.empty() ? PlanCost{std::numeric_limits<double>::infinity(), 0} : best().cost;
   }
 
  private:
@@ -122,8 +121,8 @@ class Chooser {
   }
 
   void pick(std::size_t axis, double bound) {
-    if (best_ &&
-        (weighed_ >= kMostWeighed || bound + least_[axis] > best_cost_.seconds * tolerance()))
+    if (!weighed_.empty() &&
+        (tried_ >= kMostWeighed || bound + least_[axis] > least_seconds_ * tolerance()))
       return;
     if (axis == candidates_.size()) return weigh_picked();
     for (const Candidate& candidate : candidates_[axis]) {
@@ -135,7 +134,7 @@ class Chooser {
   /// Axes that cut the same index do so in one order for all: the ascending one, or that of an
   /// operand as it stands.
   void weigh_picked() {
-    ++weighed_;
+    ++tried_;
     for (std::size_t a = 0; is_ragged_ && a < picked_.size(); ++a) {
       if (!fits_axis(rule_on(a), mesh_shape_[a])) return;
     }
@@ -183,22 +182,36 @@ class Chooser {
     PlanCost cost;
     for (std::size_t i = 0; i < layouts_.size(); ++i) cost += cost_of(i, choice.inputs[i]);
     if (operation_.is_weighed_both_ways && !is_ragged_) cost += cost_of_rest(choice);
-    for (std::size_t axis = 0; axis < picked_.size() && !operation_.wished; ++axis) {
+    const bool counts_result = operation_.wished && !is_ragged_;
+    for (std::size_t axis = 0; axis < picked_.size() && !counts_result; ++axis) {
       cost.seconds += put_off(axis, choice.output);
     }
-    const bool wins =
-        !best_ || is_less(cost, best_cost_) || (cost == best_cost_ && picked_ < best_picked_);
-    if (!wins) return;
-    best_ = choice;
-    best_cost_ = cost;
-    best_picked_ = picked_;
+    // Of those that take longer than the fastest one, only alike ones may yet be taken.
+    if (!weighed_.empty() && cost.seconds > least_seconds_ * tolerance()) return;
+    least_seconds_ = weighed_.empty() ? cost.seconds : std::min(least_seconds_, cost.seconds);
+    weighed_.push_back({choice, cost, picked_});
   }
 
+  struct Weighed {
+    Choice choice;
+    PlanCost cost;
+    std::vector<std::size_t> picked;
+  };
   double tolerance() const { return operation_.is_weighed_both_ways ? kAlike : 1; }
-  bool is_less(const PlanCost& cost, const PlanCost& other) const {
-    const auto [less, more] = std::minmax(cost.seconds, other.seconds);
-    if (cost.collectives == other.collectives || more > less * tolerance()) return cost < other;
-    return operation_.is_weighed_both_ways ? cost.collectives < other.collectives : cost < other;
+  /// Of those that take about as long as the fastest one.
+  Weighed& best() {
+    DT_CHECK(!weighed_.empty());
+    const auto is_slow = [&](const Weighed& one) {
+      return one.cost.seconds > least_seconds_ * tolerance();
+    };
+    std::erase_if(weighed_, is_slow);
+    const auto is_better = [&](const Weighed& one, const Weighed& other) {
+      if (operation_.is_weighed_both_ways && one.cost.collectives != other.cost.collectives)
+        return one.cost.collectives < other.cost.collectives;
+      if (one.cost == other.cost) return one.picked < other.picked;
+      return one.cost < other.cost;
+    };
+    return *std::ranges::min_element(weighed_, is_better);
   }
 
   static Layout without_partials(Layout layout) {
@@ -306,10 +319,9 @@ class Chooser {
   std::vector<double> least_;
   std::vector<std::size_t> picked_;
   std::vector<std::vector<std::pair<Layout, PlanCost>>> known_;
-  std::optional<Choice> best_;
-  PlanCost best_cost_;
-  std::vector<std::size_t> best_picked_;
-  int weighed_ = 0;
+  std::vector<Weighed> weighed_;  ///< that may be taken
+  double least_seconds_ = 0;      ///< of one of them
+  int tried_ = 0;                 ///< combinations
 };
 
 }  // namespace

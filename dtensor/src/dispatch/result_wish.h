@@ -29,4 +29,22 @@ class ResultWishScope {
   ResultWishScope& operator=(const ResultWishScope&) = delete;
 };
 
+/// While it lives, every operand of this thread's calls counts as one that wants a gradient, and no
+/// wish from further out is known: a function that is run twice, first without gradients, is
+/// chosen alike both times.
+class RunTwiceScope {
+ public:
+  explicit RunTwiceScope(bool is_run_twice);
+  ~RunTwiceScope();
+  RunTwiceScope(const RunTwiceScope&) = delete;
+  RunTwiceScope& operator=(const RunTwiceScope&) = delete;
+
+  static bool stands() { return stands_; }
+
+ private:
+  static constinit thread_local bool stands_;
+  const bool before_;
+  std::optional<ResultWishScope> no_wish_;
+};
+
 }  // namespace dtrun::dtensor

@@ -53,19 +53,29 @@ GradScaler::Seen* GradScaler::seen(const Optimizer& optimizer) {
 void GradScaler::unscale_(const Optimizer& optimizer) {
   if (seen(optimizer) != nullptr)
     refuse_scaler("unscale_() of an optimizer a second time", "update() after each step");
+  const auto is_f16 = [](const Tensor& gradient) { return gradient.dtype() == DType::f16; };
+  if (std::ranges::any_of(gradients_of_all(optimizer), is_f16))
+    refuse_scaler("unscale_() of f16 gradients, in which the small ones would become 0",
+                  "clip to max_norm * get_scale() and leave it to step(), or f32 parameters");
+  divide(optimizer);
+}
+
+void GradScaler::divide(const Optimizer& optimizer) {
   const NoGrad no_grad;
   const Tensors gradients = gradients_of_all(optimizer);
-  for (const Tensor& gradient : gradients) Tensor(gradient.local()).mul_(1 / scale_);
+  for (const Tensor& gradient : gradients) {
+    if (gradient.dtype() != DType::f16) Tensor(gradient.local()).mul_(1 / scale_);
+  }
   const double norm = get_total_norm(gradients, INFINITY, options_.stages).item();
   seen_.push_back({&optimizer, std::isfinite(norm)});
 }
 
 bool GradScaler::step(Optimizer& optimizer) {
-  if (seen(optimizer) == nullptr) unscale_(optimizer);
+  if (seen(optimizer) == nullptr) divide(optimizer);
   Seen& its = *seen(optimizer);
   if (std::exchange(its.has_stepped, true))
     refuse_scaler("step() of an optimizer a second time", "update() after each step");
-  if (its.is_finite) optimizer.step();
+  if (its.is_finite) optimizer.step_with(1 / scale_);
   return its.is_finite;
 }
 

@@ -19,12 +19,14 @@ using tensors::LocalTensor;
 
 namespace {
 
-/// Where the parameter lies.
-LocalTensor gradient_of(const Tensor& parameter, DType dtype) {
+/// Where the parameter lies. @param f16_factor of the gradients that are f16
+LocalTensor gradient_of(const Tensor& parameter, DType dtype, double f16_factor) {
   Tensor gradient = parameter.grad().detach();
   if (parameter.is_distributed() && !(gradient.spec() == parameter.spec()))
     gradient = gradient.redistribute(parameter.placements(), parameter.spec().shard_order());
-  return gradient.local().contiguous().to(dtype);
+  LocalTensor local = gradient.local().contiguous().to(dtype);
+  if (gradient.dtype() == DType::f16 && f16_factor != 1) Tensor(local).mul_(f16_factor);
+  return local;
 }
 
 bool is_half(const Tensor& parameter) {
@@ -133,12 +135,23 @@ std::vector<std::vector<std::size_t>> Optimizer::chosen(const Group& group) cons
 }
 
 void Optimizer::step() {
-  const Span span(Span::Kind::step, name_);
-  const NoGrad no_grad;
-  for (std::size_t group = 0; group < groups_.size(); ++group) step_group(group);
+  step_with(1);
 }
 
-void Optimizer::step_group(std::size_t index) {
+void Optimizer::step_with(double f16_factor) {
+  const Span span(Span::Kind::step, name_);
+  const NoGrad no_grad;
+  for (std::size_t group = 0; group < groups_.size(); ++group) step_group(group, f16_factor);
+  // Parameters may be parts of one storage: what they are known by then is the last write to it.
+  for (Group& group : groups_) {
+    for (std::size_t i = 0; i < group.slots.size(); ++i) {
+      if (has_master(group, i) && group.parameters[i].grad().defined())
+        group.slots[i].written = group.parameters[i].local().storage()->version();
+    }
+  }
+}
+
+void Optimizer::step_group(std::size_t index, double f16_factor) {
   Group& group = groups_[index];
   for (std::size_t i = 0; i < group.parameters.size(); ++i) {
     const Tensor& parameter = group.parameters[i];
@@ -159,7 +172,7 @@ void Optimizer::step_group(std::size_t index) {
       const Tensor& changed = keeps_master ? states.back() : group.parameters[i];
       parts.parameters.push_back(changed.local());
       parts.parameters.back().storage()->count_write();
-      parts.gradients.push_back(gradient_of(group.parameters[i], changed.dtype()));
+      parts.gradients.push_back(gradient_of(group.parameters[i], changed.dtype(), f16_factor));
       parts.whole.push_back(changed);
       for (std::size_t s = 0; s < group.state_names.size(); ++s) {
         parts.states[s].push_back(states[s].local());
@@ -174,7 +187,6 @@ void Optimizer::step_group(std::size_t index) {
       const LocalTensor& parameter = group.parameters[i].local();
       parameter.storage()->count_write();
       parameter.copy_(group.slots[i].states.back().local());
-      group.slots[i].written = parameter.storage()->version();
     }
   }
 }

@@ -1,6 +1,7 @@
 #include "dtrun/dtensor/parallel/fully_shard.h"
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <optional>
 #include <utility>
@@ -186,8 +187,23 @@ void fully_shard(nn::Module& module, const DeviceMesh& mesh, FullyShardOptions o
                  Tensor::Site site) {
   const ShardAxes axes = checked_axes(mesh);
   // First: what follows refuses on all ranks, or on none.
-  const Storage storage = storage_of(module, options);
-  check_same_model("fully_shard", module, mesh.group(), site, text_of(storage));
+  Storage storage;
+  std::exception_ptr fault;
+  std::string text;
+  try {
+    storage = storage_of(module, options);
+    text = text_of(storage);
+  } catch (const std::exception& error) {  // of the user's function, perhaps on this rank alone
+    fault = std::current_exception();
+    text = std::string("no storage: ") + error.what() + "\n";
+  }
+  try {
+    check_same_model("fully_shard", module, mesh.group(), site, text);
+  } catch (const Error&) {
+    if (fault) std::rethrow_exception(fault);
+    throw;
+  }
+  if (fault) std::rethrow_exception(fault);
   check_shapes(module);
   const Dims dims = cut_dims(module, storage);
   check_free_of("fully_shard", module, mesh.group());

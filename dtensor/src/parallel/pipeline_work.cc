@@ -237,8 +237,14 @@ void PipelineWork::begin_wire(const Tensor& inputs, const char* purpose,
   wire_.begin(key, all, shape_, inputs.device(), site_);
 }
 
+// The modules' buffers are put back: a forward in training may change them.
 void PipelineWork::count_streams() {
   const NoGrad no_grad;
+  std::vector<std::pair<Tensor, LocalTensor>> before;
+  for (const auto& stage : stages_) {
+    for (const auto& [name, buffer] : stage->named_buffers())
+      before.emplace_back(buffer, buffer.local().clone());
+  }
   const PipelineShape shape = shape_;
   mode_ = Mode::forward;
   shape_.microbatches = 1;
@@ -250,6 +256,7 @@ void PipelineWork::count_streams() {
   outputs_.clear();
   exchange_streams();
   random_.end_evaluation();
+  for (const auto& [buffer, elements] : before) buffer.local().copy_(elements);
   mode_ = Mode::train;
   shape_ = shape;
 }

@@ -98,6 +98,10 @@ class Agent {
     signals_ = std::make_unique<base::SignalWatch>(loop_, plan_.options.stop.numbers(),
                                                    [this](int number) { on_signal(number); });
     start_sign_.when_given([this] { waiting_.start(); });
+    start_sign_.when_refused([this] {
+      wish_ = {.signal = SIGTERM};
+      happen(Event::kStopWish);
+    });
     seat_.begin();
     loop_.run();
     ignore_late_signals();

@@ -17,9 +17,10 @@
 //
 // The order does not go ahead of the greeting, though that would save a round trip: what listens
 // there may be a login shell or a log, and the order holds the job's secret and the user's words.
-// With the order the relay starts the host's dtrun, which lacks only the port. With the port it
-// joins the others' dtruns, while further hosts are being reached. The first host's dtrun opens no
-// round before "go", so that the ranks wait for all hosts, and the last host for no round trip.
+// The host's dtrun, forked already, gets the order from its relay and lacks only the port. With the
+// port it joins the others' dtruns, while further hosts are being reached. The first host's dtrun
+// opens no round before "go", so that the ranks wait for all hosts, and the last host for no round
+// trip.
 #pragma once
 
 #include <chrono>

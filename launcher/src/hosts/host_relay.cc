@@ -162,7 +162,6 @@ class HostRelay {
     HostOrder order = *order_;
     order.nodes.erase(order.nodes.begin());
     if (order.nodes.empty()) return;
-    below_running_ = true;
     HostStarterCallbacks callbacks;
     callbacks.on_ready = [this] { tell("ready"); };
     callbacks.on_failures = [this](const std::vector<HostFailure>& failures) {
@@ -174,6 +173,7 @@ class HostRelay {
         HostStarterSetup{
             .order = std::move(order), .environment = environment_, .own_path = own_path_},
         std::move(callbacks));
+    below_running_ = true;
   }
 
   // Its dtrun has been started, and waits for this line.
@@ -248,8 +248,9 @@ class HostRelay {
     stopping_ = true;
     if (below_) below_->stop();
     if (job_ && job_->running()) {
-      // A dtrun that does not join yet ends when its input ends, and removes what it has made.
-      joins_ ? job_->signal(SIGTERM) : node_.input.reset();
+      // Before "go" it ends when its input ends, whatever its signals mean, and removes what it has
+      // made.
+      running_ ? job_->signal(SIGTERM) : node_.input.reset();
       job_->signal(SIGCONT);
       kill_timer_.start(Deadline::after(order_->grace), [this] { job_->signal(SIGKILL); });
     }
@@ -285,7 +286,7 @@ class HostRelay {
   void on_below_end(int code) {
     below_running_ = false;
     take_code(code);
-    running_ ? end_if_over() : stop();
+    running_ || stopping_ ? end_if_over() : stop();
   }
 
   // Ranks that end at once may have ended before the word that let them start comes here, too.

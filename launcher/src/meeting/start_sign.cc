@@ -17,14 +17,16 @@ void StartSign::when_given(base::EventLoop::Callback callback) {
   waiting_.push_back(std::move(callback));
 }
 
-// At its end the relay is gone: it, or its own death, ends this process.
 void StartSign::read() {
   char letter = 0;
   const ssize_t got = ::read(source_.get(), &letter, 1);
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
   watch_->on_readable(nullptr);
   given_ = got > 0;
-  if (!given_) return;
+  if (!given_) {
+    if (on_refusal_) on_refusal_();
+    return;
+  }
   for (const base::EventLoop::Callback& callback : std::exchange(waiting_, {})) callback();
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "dtrun/base/event_loop.h"
@@ -18,6 +19,8 @@ class StartSign {
 
   /// Calls back when the sign has been given; maybe at once.
   void when_given(base::EventLoop::Callback callback);
+  /// Calls back when it cannot come any more: the starter has given the job up.
+  void when_refused(base::EventLoop::Callback callback) { on_refusal_ = std::move(callback); }
 
  private:
   void read();
@@ -26,6 +29,7 @@ class StartSign {
   std::optional<base::FdWatch> watch_;
   bool given_;
   std::vector<base::EventLoop::Callback> waiting_;
+  base::EventLoop::Callback on_refusal_;
 };
 
 }  // namespace dtrun::launcher

@@ -63,10 +63,14 @@ void GuardLink::send_bytes(MessageKind kind, const void* value, std::size_t size
     // it. The other side reads whenever it can.
     pollfd room{fd_.get(), POLLOUT, 0};
     if (errno == EAGAIN && when_full == WhenFull::kDrop) return;
-    if (errno == EAGAIN)
+    if (errno == EAGAIN) {
       ::poll(&room, 1, -1);
-    else if (errno != EINTR)
+    } else if (errno != EINTR && head.msg_control != nullptr) {
+      head.msg_control = nullptr;  // too many descriptors are on their way: the word goes alone
+      head.msg_controllen = 0;
+    } else if (errno != EINTR) {
       return;
+    }
   }
 }
 

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "dtrun/base/exit_status.h"
+#include "dtrun/base/log.h"
 #include "dtrun/base/socket.h"
 #include "dtrun/base/utf8.h"
 #include "options/version.h"
@@ -137,10 +138,25 @@ void Metrics::round_began(const JobOutcome& outcome, int world_size) {
 
 void Metrics::ranks_started(const JobOutcome& outcome, const Spawned& spawned,
                             base::UniqueFd page) {
-  if (page && !page_) page_ = rendezvous::JobPage::open(page.get());
+  if (page) watch(page);
   starts_ += outcome.local_ranks;
   start_duration_ = nanoseconds(spawned.last - spawned.began);
   for (auto& [rank, up] : up_) up = true;
+}
+
+void Metrics::watch(const base::UniqueFd& page) {
+  for (int rank = 0; page_ && rank < page_->slot_count(); ++rank) {
+    rounds_before_[rank].operations += page_->slot(rank).operations;
+    rounds_before_[rank].bytes += page_->slot(rank).bytes;
+  }
+  page_.reset();
+  try {
+    page_ = rendezvous::JobPage::open(page.get());
+    page_->close_file();
+  } catch (const base::Error& error) {
+    base::log::warn(base::log::Component::kLauncher, "metrics will not tell of collectives: {}",
+                    error.what());
+  }
 }
 
 void Metrics::rank_ended(const RankEnd& end) {
@@ -230,23 +246,31 @@ void Metrics::tell_ranks(std::string& text) const {
 // A rank writes its slot, and can write anything there: all numbers are only told.
 void Metrics::tell_collectives(std::string& text) const {
   if (!page_) return;
+  const auto before = [&](int rank) {
+    const auto found = rounds_before_.find(rank);
+    return found == rounds_before_.end() ? Communication() : found->second;
+  };
   const auto of_ranks = [&](const char* name, Type type, const char* help, const auto& value_of) {
     begin(text, name, type, help);
-    for (const auto& [rank, up] : up_)
+    for (const auto& [rank, up] : up_) {
+      if (rank >= page_->slot_count()) continue;
       add(text, name, {{"rank", std::to_string(first_rank_ + rank)}},
-          static_cast<double>(value_of(page_->slot(rank), up)));
+          static_cast<double>(value_of(rank, page_->slot(rank))));
+    }
   };
   using rendezvous::RankSlot;
   of_ranks("dtrun_rank_collectives_total", Type::kCounter,
            "Collectives and messages that the rank has begun, in all rounds.",
-           [](const RankSlot& slot, bool) { return slot.operations.load(); });
+           [&](int rank, const RankSlot& slot) {
+             return before(rank).operations + slot.operations.load();
+           });
   of_ranks("dtrun_rank_collective_bytes_total", Type::kCounter,
            "Bytes of the rank's tensors in them, given and got.",
-           [](const RankSlot& slot, bool) { return slot.bytes.load(); });
+           [&](int rank, const RankSlot& slot) { return before(rank).bytes + slot.bytes.load(); });
   of_ranks("dtrun_rank_in_collective", Type::kGauge, "1: the rank is in a collective or a message.",
-           [](const RankSlot& slot, bool up) {
+           [&](int rank, const RankSlot& slot) {
              const auto busy = static_cast<std::uint32_t>(rendezvous::RankState::kInCollective);
-             return up && slot.state.load() == busy ? 1 : 0;
+             return up_.at(rank) && slot.state.load() == busy ? 1 : 0;
            });
 }
 

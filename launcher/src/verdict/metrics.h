@@ -41,6 +41,8 @@ class Metrics {
 
   void tell_job(std::string& text) const;
   void tell_ranks(std::string& text) const;
+  /// The page of a round, after that of the round before.
+  void watch(const base::UniqueFd& page);
   void tell_collectives(std::string& text) const;
   void tell_process(std::string& text) const;
 
@@ -61,8 +63,13 @@ class Metrics {
   std::optional<std::chrono::nanoseconds> start_duration_;  ///< of the last round whose ranks ran
   std::map<End, std::int64_t> ends_;
   std::map<Cause, std::int64_t> failures_;
-  std::optional<rendezvous::JobPage> page_;
-  std::map<int, bool> up_;  ///< by local rank, of the round that began last
+  struct Communication {
+    std::uint64_t operations = 0;
+    std::uint64_t bytes = 0;
+  };
+  std::optional<rendezvous::JobPage> page_;     ///< of the round that began last
+  std::map<int, Communication> rounds_before_;  ///< by local rank
+  std::map<int, bool> up_;                      ///< by local rank, of the round that began last
 };
 
 }  // namespace dtrun::launcher

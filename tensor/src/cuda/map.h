@@ -17,7 +17,7 @@ inline constexpr int kMostInputs = 3;
 struct MapInput {
   const void* data;  ///< nullptr: a number
   DType stored;
-  DType through;  ///< rounds to it first, where it is f16, bf16 or u8
+  DType through;  ///< rounds to it first, where it is f16, bf16, i16, i8 or u8
   double floating;
   std::int64_t integer;
 };
@@ -41,8 +41,8 @@ struct MapCall {
 };
 
 /// target = function(inputs). The target may be an input, but not overlap one otherwise. It is of
-/// the dtype that the call computes in, or bool, or of f16, bf16 where that is f32, or of u8 where
-/// it is i32.
+/// the dtype that the call computes in, or bool, or of f16, bf16 where that is f32, or of i16, i8,
+/// u8 where it is i32.
 void map(const MapCall& call);
 
 // One per family; map() chooses.

@@ -32,6 +32,8 @@ class SharedMemory {
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
   int fd() const { return fd_.get(); }
+  /// The memory stays mapped.
+  void close_file() { fd_.reset(); }
   bool valid() const { return data_ != nullptr; }
 
  private:

@@ -156,6 +156,8 @@ class JobPage {
     return static_cast<HistoryPlan::Times>(header().history_times);
   }
   int fd() const { return memory_.fd(); }
+  /// Who only looks keeps no descriptor: whoever has one counts as one of the job's processes.
+  void close_file() { memory_.close_file(); }
   /// Device and inode, which no other file has for as long as this one is open.
   std::string id() const;
 

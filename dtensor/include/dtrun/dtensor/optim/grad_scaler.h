@@ -35,7 +35,8 @@ class GradScaler {
   explicit GradScaler(GradScalerOptions options = {});
 
   Tensor scale(const Tensor& loss) const;
-  /// Divides the gradients. @throws Error kInvalidArgument for a second call before update()
+  /// Divides the gradients. @throws Error kInvalidArgument for a second call before update(), and
+  /// for f16 gradients, in which the small ones would become 0: step() divides those in f32
   void unscale_(const Optimizer& optimizer);
   /// optimizer.step(), unscaled before where that was not done. @return false: it was left out,
   /// for a gradient is infinite or nan. @throws Error kInvalidArgument for a second call before
@@ -56,6 +57,8 @@ class GradScaler {
   };
   /// Null: not yet.
   Seen* seen(const Optimizer& optimizer);
+  /// All but f16 gradients, which the optimizer divides once they are f32.
+  void divide(const Optimizer& optimizer);
 
   const GradScalerOptions options_;
   double scale_;

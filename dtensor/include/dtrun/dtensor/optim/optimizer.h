@@ -88,7 +88,10 @@ class Optimizer {
     std::vector<Slot> slots;  ///< one per parameter
   };
   const Group& at(std::size_t group) const;
-  void step_group(std::size_t index);
+  friend class GradScaler;
+  /// @param f16_factor by which f16 gradients are multiplied once they are f32
+  void step_with(double f16_factor);
+  void step_group(std::size_t index, double f16_factor);
   static bool has_master(const Group& group, std::size_t which);
   static std::vector<std::string> names_of(const Group& group, std::size_t which);
   /// Takes over what others have written to the parameter since.
