@@ -11,6 +11,7 @@
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 #include "host_blocks.h"
+#include "host_meter.h"
 #include "thread_blocks.h"
 
 namespace dtrun::tensors {
@@ -59,9 +60,11 @@ StoragePointer Storage::allocate_host(std::size_t bytes) {
     StoragePointer storage(new Storage(nullptr, bytes, kCpu, Owner::pages));
     if (bytes <= PTRDIFF_MAX / 2) storage->data_ = host_blocks::allocate(bytes);
     if (storage->data_ == nullptr) refuse(bytes, ENOMEM);
+    host_meter::note(static_cast<std::ptrdiff_t>(bytes));
     return storage;
   }
   char* const block = static_cast<char*>(allocate_block(bytes + kBesides));
+  host_meter::note(static_cast<std::ptrdiff_t>(bytes));
   const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(block) + sizeof(Storage);
   char* const data = block + sizeof(Storage) + (kAlignment - end % kAlignment) % kAlignment;
   return StoragePointer(new (block) Storage(data, bytes, kCpu, Owner::block));
@@ -87,13 +90,16 @@ void Storage::point_to(void* data) {
 void Storage::destroy(Storage* storage) noexcept {
   switch (storage->owner_) {
     case Owner::block: {
+      host_meter::note(-static_cast<std::ptrdiff_t>(storage->bytes_));
       const std::size_t bytes = storage->bytes_ + kBesides;
       storage->~Storage();
       release_block(storage, bytes);
       return;
     }
     case Owner::pages:
-      if (storage->data_ != nullptr) host_blocks::release(storage->data_, storage->bytes_);
+      if (storage->data_ == nullptr) break;
+      host_meter::note(-static_cast<std::ptrdiff_t>(storage->bytes_));
+      host_blocks::release(storage->data_, storage->bytes_);
       break;
     case Owner::cuda:
       cuda::release(storage->data_, storage->device_.index);

@@ -228,7 +228,7 @@ TEST(TrainingTest, AGptTellsItsPlanAndTheTimeOfAStep) {
   EXPECT_GT(last_loss(result), 1);
   for (const char* const words :
        {"1.attention.query.weight", "[S(0), S(0)]", "all modules", "reduce_scatter",
-        "states of the optimizer", "predicted, without activations", "measured: the whole process"})
+        "states of the optimizer", "predicted: all of these", "measured: the whole process"})
     EXPECT_NE(result.out.find(words), std::string::npos) << words << "\n" << result.describe();
   std::ifstream stream(file);
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
@@ -237,6 +237,32 @@ TEST(TrainingTest, AGptTellsItsPlanAndTheTimeOfAStep) {
        {"\"traceEvents\"", "\"rank 0\"", "\"rank 3\"", "\"communication 1\"", "\"AdamW\"",
         "\"add_matmul, backward\"", "\"reduce_scatter\""})
     EXPECT_NE(text.find(words), std::string::npos) << words;
+}
+
+/// Of "predicted: all of these    1,234".
+double bytes_told(const CommandResult& result, const std::string& words) {
+  const std::size_t begin = result.out.find("\n" + words);
+  EXPECT_NE(begin, std::string::npos) << words << "\n" << result.describe();
+  if (begin == std::string::npos) return 0;
+  std::string line = result.out.substr(begin + 1, result.out.find('\n', begin + 1) - begin - 1);
+  std::erase(line, ',');
+  return std::strtod(line.c_str() + line.rfind(' '), nullptr);
+}
+
+TEST(TrainingTest, TheMemoryThatAGptIsPredictedIsWhatItTakes) {
+  for (const auto& [ranks, mesh] :
+       {std::pair{1, "dp=1"}, std::pair{2, "dp=2"}, std::pair{2, "fsdp=2"}, std::pair{2, "tp=2"}}) {
+    // Many numbers in few samples, then few numbers in many.
+    for (const auto& [width, batch] : {std::pair{"256", "2"}, std::pair{"32", "16"}}) {
+      const CommandResult result =
+          train_gpt(ranks, {"--mesh", mesh, "--width", width, "--batch", batch, "--steps", "3",
+                            "--sample", "0", "--explain", "on"});
+      EXPECT_GT(last_loss(result), 1);
+      const double predicted = bytes_told(result, "predicted: all of these");
+      const double measured = bytes_told(result, "measured: the same, peak of the step");
+      EXPECT_NEAR(measured, predicted, 0.2 * predicted) << mesh << " " << width;
+    }
+  }
 }
 
 TEST(TrainingTest, AGptUnderTensorParallelismTalksNoMoreThanMegatron) {

@@ -1,8 +1,13 @@
-"""examples/train_gpt.cc in PyTorch: the same first weights, samples and steps; a loss a line."""
+"""examples/train_gpt.cc in PyTorch: the same first weights, samples and steps; a loss a line.
+
+Under torchrun the ranks share each batch: DistributedDataParallel over gloo.
+"""
 import argparse
 import math
+import os
 
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy, gelu, layer_norm, scaled_dot_product_attention
 
@@ -16,7 +21,12 @@ RATE, CLIP, SEED, KEPT = 3e-3, 1.0, 1, 2**64 - 1
 torch.set_num_threads(1)
 
 text = torch.frombuffer(bytearray(open(options.data, "rb").read()), dtype=torch.uint8).long()
-weights = {name: weight.requires_grad_() for name, weight in load_file(options.weights).items()}
+RANK, RANKS = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+if options.batch % RANKS:
+    parser.error(f"a batch of {options.batch} samples for {RANKS} ranks")
+OWN = options.batch // RANKS
+if RANKS > 1:
+    dist.init_process_group("gloo")
 
 
 def mt19937_64(seed):
@@ -40,35 +50,49 @@ def windows(number):
     last = len(text) * 9 // 10 - options.context - 1
     starts = [next(random) % last for _ in range(options.batch)]
     rows = torch.stack([text[start:start + options.context + 1] for start in starts])
+    rows = rows[RANK * OWN:(RANK + 1) * OWN]
     return rows[:, :-1], rows[:, 1:]
 
 
-def norm(x, name):
-    return layer_norm(x, (options.width,), weights[name + ".weight"], weights[name + ".bias"])
+class Gpt(torch.nn.Module):
+    def __init__(self, numbers):
+        super().__init__()
+        # Names of parameters have no dots in PyTorch.
+        for name, weight in numbers.items():
+            self.register_parameter(name.replace(".", "_"), torch.nn.Parameter(weight))
+
+    def weight(self, name):
+        return getattr(self, name.replace(".", "_"), None)
+
+    def norm(self, x, name):
+        return layer_norm(x, (options.width,), self.weight(name + ".weight"),
+                          self.weight(name + ".bias"))
+
+    def linear(self, x, name):
+        bias = self.weight(name + ".bias")
+        y = x @ self.weight(name + ".weight").t()
+        return y if bias is None else y + bias
+
+    def forward(self, x):
+        def split(x):
+            return x.unflatten(-1, (options.heads, -1)).transpose(1, 2)
+
+        x = self.weight("0.bytes.weight")[x] + self.weight("0.places.weight")[:x.shape[1]]
+        for i in range(1, options.layers + 1):
+            h = self.norm(x, f"{i}.attention_norm")
+            q, k, v = (split(self.linear(h, f"{i}.attention.{name}"))
+                       for name in ("query", "key", "value"))
+            mixed = scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.linear(mixed.transpose(1, 2).flatten(2), f"{i}.attention.output")
+            x = x + self.linear(gelu(self.linear(self.norm(x, f"{i}.norm"), f"{i}.up")), f"{i}.down")
+        return self.linear(self.norm(x, f"{options.layers + 1}.norm"),
+                           f"{options.layers + 1}.scores")
 
 
-def linear(x, name):
-    bias = weights.get(name + ".bias")
-    y = x @ weights[name + ".weight"].t()
-    return y if bias is None else y + bias
-
-
-def split(x):
-    return x.unflatten(-1, (options.heads, -1)).transpose(1, 2)
-
-
-def scores(x):
-    x = weights["0.bytes.weight"][x] + weights["0.places.weight"][:x.shape[1]]
-    for i in range(1, options.layers + 1):
-        h = norm(x, f"{i}.attention_norm")
-        q, k, v = (split(linear(h, f"{i}.attention.{name}")) for name in ("query", "key", "value"))
-        mixed = scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + linear(mixed.transpose(1, 2).flatten(2), f"{i}.attention.output")
-        x = x + linear(gelu(linear(norm(x, f"{i}.norm"), f"{i}.up")), f"{i}.down")
-    return linear(norm(x, f"{options.layers + 1}.norm"), f"{options.layers + 1}.scores")
-
-
-optimizer = torch.optim.AdamW(weights.values(), lr=RATE, weight_decay=0.1)
+model = Gpt(load_file(options.weights))
+parameters = list(model.parameters())
+scores = torch.nn.parallel.DistributedDataParallel(model) if RANKS > 1 else model
+optimizer = torch.optim.AdamW(parameters, lr=RATE, weight_decay=0.1)
 warmup, total = max(1, options.steps // 10), options.steps + 1
 
 
@@ -83,8 +107,14 @@ for step in range(1, options.steps + 1):
     x, y = windows(step)
     loss = cross_entropy(scores(x).flatten(0, 1), y.flatten())
     loss.backward()
-    torch.nn.utils.clip_grad_norm_(weights.values(), CLIP)
+    torch.nn.utils.clip_grad_norm_(parameters, CLIP)
     optimizer.step()
     optimizer.zero_grad()
     schedule.step()
-    print(f"{step},{loss.item():.6f}", flush=True)
+    mean = loss.detach()
+    if RANKS > 1:
+        dist.all_reduce(mean)
+    if RANK == 0:
+        print(f"{step},{mean.item() / RANKS:.6f}", flush=True)
+if RANKS > 1:
+    dist.destroy_process_group()

@@ -26,7 +26,7 @@ target_link_libraries(dtrun_simulated_cuda
   PUBLIC dtrun_test_support dtrun::tensor PRIVATE GTest::gtest dtrun_flags)
 
 dtrun_test(tensor/tests LINKS dtrun_simulated_cuda dtrun_tensor_goldens
-  SOURCES attention half dtype shape view copy literal reduce_kernel ops random caching_allocator cuda_stream device_families device_map device_operations dlpack npy safetensors printing golden_ops operator_golden optimizer pointwise reduction rows strided thread_pool)
+  SOURCES attention half dtype shape view copy literal reduce_kernel ops random caching_allocator cuda_stream device_families device_map device_operations dlpack npy safetensors printing golden_ops operator_golden optimizer pointwise reduction rows strided thread_pool host_memory)
 target_include_directories(tensor_tests SYSTEM PRIVATE ${OPENBLAS_INCLUDE_DIR})
 # Also a program that scripts/gpu-check takes to a machine with a GPU.
 dtrun_test(tensor/cuda_test LINKS dtrun_simulated_cuda dtrun_tensor_goldens SOURCES cuda)

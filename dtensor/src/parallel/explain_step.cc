@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <ostream>
+#include <string_view>
+#include <utility>
 
 #include "dtrun/collectives/call_observer.h"
 #include "dtrun/tensor/host_memory.h"
 #include "layout/text_table.h"
+#include "move/span.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -29,6 +32,41 @@ class LargestGather : public collectives::CallObserver {
   }
   std::int64_t bytes = 0;
 };
+
+/// What the forward has left when backward begins. It hands on to the observer around it, such as a
+/// Trace.
+class BackwardBegin : public SpanObserver {
+ public:
+  /// @param around SpanObserver::innermost(), before this one stands
+  BackwardBegin(SpanObserver* around, const tensors::HostMemoryMeter& meter)
+      : around_(around), meter_(meter) {}
+  void begin(Kind kind, std::string_view name) override {
+    if (kind == Kind::backward && !std::exchange(has_begun_, true)) bytes = meter_.now();
+    if (around_ != nullptr) around_->begin(kind, name);
+  }
+  void end() override {
+    if (around_ != nullptr) around_->end();
+  }
+  std::int64_t bytes = 0;
+
+ private:
+  SpanObserver* const around_;
+  const tensors::HostMemoryMeter& meter_;
+  bool has_begun_ = false;
+};
+
+/// Parameters, states, and the gradients that are there.
+std::int64_t bytes_held(const nn::Module& model, const optim::Optimizer& optimizer) {
+  std::int64_t bytes = 0;
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    bytes += bytes_here(parameter);
+    if (parameter.grad().defined()) bytes += bytes_here(parameter.grad());
+  }
+  for (const auto& [name, state] : optimizer.state_dict()) {
+    if (state.dim() > 0) bytes += bytes_here(state);
+  }
+  return bytes;
+}
 
 std::int64_t peak_of_process() {
   rusage usage{};
@@ -82,7 +120,12 @@ StepExplanation explain_step(const nn::Module& model, const optim::Optimizer& op
     const CommCounter counter;
     LargestGather gather;
     tensors::reset_host_memory_peak();
+    const std::int64_t held = bytes_held(model, optimizer);
+    const tensors::HostMemoryMeter meter;
+    BackwardBegin backward(SpanObserver::innermost(), meter);
     step();
+    plan.memory.activations = backward.bytes;
+    if (meter.counts()) plan.memory.step_peak = held + meter.peak();
     plan.memory.tensors_peak = static_cast<std::int64_t>(tensors::host_memory().peak);
     plan.memory.gathered = gather.bytes;
     sort_counts(plan, counter);
@@ -124,7 +167,9 @@ std::string StepExplanation::to_string() const {
   held.add({"gradients", grouped_digits(memory.gradients)});
   held.add({"states of the optimizer", grouped_digits(memory.states)});
   held.add({"the largest gather", grouped_digits(memory.gathered)});
-  held.add({"predicted, without activations", grouped_digits(memory.predicted())});
+  held.add({"activations, when backward begins", grouped_digits(memory.activations)});
+  held.add({"predicted: all of these", grouped_digits(memory.predicted_peak())});
+  held.add({"measured: the same, peak of the step", grouped_digits(memory.step_peak)});
   held.add({"measured: tensors of 1 MiB and more, peak of the step",
             grouped_digits(memory.tensors_peak)});
   held.add({"measured: the whole process, peak so far", grouped_digits(memory.resident_peak)});

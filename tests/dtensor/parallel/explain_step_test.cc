@@ -66,6 +66,7 @@ TEST(ExplainStepTest, OfPartsItTellsGathersForwardAndSumsBackward) {
     EXPECT_EQ(plan.memory.gathered, 8 * (8 + 8 + 12 * 8 + 12 + 8 * 12 + 8));
     EXPECT_EQ(plan.memory.predicted(), here + 3 * trained + plan.memory.gathered);
     EXPECT_GT(plan.memory.resident_peak, 0);
+    EXPECT_EQ(plan.memory.predicted_peak(), plan.memory.predicted() + plan.memory.activations);
     std::ostringstream text;
     text << plan;
     for (const char* const words :

@@ -39,7 +39,15 @@ struct StepMemory {
   /// The largest gather of the step, whole: what fully_shard() holds of a unit for a while.
   std::int64_t gathered = 0;
   std::int64_t predicted() const { return parameters + gradients + states + gathered; }
+  /// What the forward leaves for backward, as the allocator had counted it when backward began. It
+  /// depends on the samples.
+  std::int64_t activations = 0;
+  std::int64_t predicted_peak() const { return predicted() + activations; }
   // Measured, in bytes, of the process.
+  /// Tensors of all sizes, at their most in this step, in predicted_peak()'s terms: parameters,
+  /// states and gradients that stood before it, and what the allocator made beyond them. 0: another
+  /// HostMemoryMeter stood. Of CPU tensors.
+  std::int64_t step_peak = 0;
   std::int64_t tensors_peak = 0;   ///< tensors of 1 MiB and more, at their most in this step
   std::int64_t resident_peak = 0;  ///< memory of any kind, at its most so far
 };
