@@ -21,8 +21,8 @@ struct FilePart {
 };
 
 /// Runs with no more between them are read together. Of a file of 256 MiB that the page cache had
-/// not, every other piece of 64 KiB took 0.31 s piece by piece and 0.19 together, of 16 KiB 0.73 and
-/// 0.22, of 128 KiB 0.22 and 0.19; where the page cache had it, 0.035 and 0.065 for 64 KiB.
+/// not, every other piece of 64 KiB took 0.31 s piece by piece and 0.19 together, of 16 KiB 0.73
+/// and 0.22, of 128 KiB 0.22 and 0.19; where the page cache had it, 0.035 and 0.065 for 64 KiB.
 inline constexpr std::uint64_t kGapBytes = std::uint64_t{64} << 10;
 
 /// The parts of a chunk without checksums that are read for some runs: within one block, and with

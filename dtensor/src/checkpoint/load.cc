@@ -255,8 +255,9 @@ class Loading {
   /// Among the ranks that share memory.
   void share(const std::vector<std::string>& wanted) {
     const collectives::ProcessGroup* const group = agreement_.carrier();
-    const std::vector<int> machines = group == nullptr ? std::vector<int>() : group->machines();
-    if (machines.empty() || machines.size() == 1) return;
+    if (group == nullptr) return;
+    const std::vector<int> machines = group->machines();
+    if (machines.size() < 2) return;
     together(agreement_, [&]() -> std::string {
       const auto own = static_cast<std::size_t>(group->rank());
       wishes_.resize(machines.size());
