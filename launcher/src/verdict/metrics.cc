@@ -154,8 +154,8 @@ void Metrics::watch(const base::UniqueFd& page) {
     page_ = rendezvous::JobPage::open(page.get());
     page_->close_file();
   } catch (const base::Error& error) {
-    base::log::warn(base::log::Component::kLauncher, "metrics will not tell of collectives: {}",
-                    error.what());
+    base::log::warning(base::log::Component::kLauncher, "metrics will not tell of collectives: {}",
+                       error.what());
   }
 }
 
