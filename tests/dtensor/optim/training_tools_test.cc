@@ -157,13 +157,15 @@ TEST(GradScalerTest, OneRanksNanStopsAllOfThem) {
   }
 }
 
-TEST(GradScalerTest, HalvesAreDividedByScalesThatHalvesCannotHold) {
+TEST(GradScalerTest, F16GradientsAreDividedWhereTheyAreF32) {
   const Tensor p = ones(2).to(DType::f16).requires_grad_();
-  p.set_grad(full({2}, 32768).to(DType::f16));
-  SGD optimizer({p});
-  GradScaler scaler({.init_scale = std::exp2(30)});
-  scaler.unscale_(optimizer);
-  EXPECT_EQ(p.grad().to_vector()[0], std::exp2(-15));
+  p.set_grad(full({2}, std::exp2(-10)).to(DType::f16));
+  SGD optimizer({p}, {.lr = std::exp2(20), .master_weights = true});
+  GradScaler scaler({.init_scale = std::exp2(16)});
+  expect_refused([&] { scaler.unscale_(optimizer); }, "unscale_() of f16 gradients");
+  // 2^-26 is less than f16 has.
+  EXPECT_TRUE(scaler.step(optimizer));
+  EXPECT_EQ(p.to_vector()[0], 1 - std::exp2(-6));
 }
 
 TEST(GradScalerTest, CallsInAnotherOrderAreRefused) {
