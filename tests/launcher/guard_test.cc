@@ -101,7 +101,7 @@ class GuardTest : public testing::Test {
     if (!received) throw std::runtime_error("the guard is silent");
     fenced_ |= received->kind == MessageKind::kFenced;
     if (received->kind == MessageKind::kNote) notes_ += received->text_after<GuardNote>() + '\n';
-    return *received;
+    return std::move(*received);
   }
 
   GroupEnd end_of_group() {
