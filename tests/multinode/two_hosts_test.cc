@@ -100,7 +100,7 @@ TEST_F(TwoHostsTest, AGptLearnsTheSameOverTwoHostsAsOnOneRank) {
 }
 
 // Each host has a /dev/shm of its own; the rest of the file system is the same on both.
-TEST_F(TwoHostsTest, ATrainingOnDisksOfEachHostsOwnIsToldSoAtItsFirstCheckpoint) {
+TEST_F(TwoHostsTest, ATrainingOnDisksOfEachHostsOwnIsToldSoAtItsStart) {
   const std::vector<std::string> training = {DTRUN_BIN "/train_gpt",
                                              "--steps",
                                              "4",
@@ -118,7 +118,7 @@ TEST_F(TwoHostsTest, ATrainingOnDisksOfEachHostsOwnIsToldSoAtItsFirstCheckpoint)
   };
   for (const CommandResult& result : trained("/dev/shm/runs")) {
     EXPECT_NE(result.exit_code, 0) << result.describe();
-    EXPECT_THAT(result.err, AllOf(HasSubstr("does not see /dev/shm/runs/.step-2."),
+    EXPECT_THAT(result.err, AllOf(HasSubstr("does not see /dev/shm/runs/.write-check."),
                                   HasSubstr("a folder that all nodes share")))
         << result.describe();
   }
