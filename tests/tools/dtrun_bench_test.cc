@@ -216,7 +216,7 @@ TEST_F(DtrunBenchTest, WhatMakesNoSenseIsNamedWithTheRemedy) {
       {{"collectives", "-b", "2", "-e", "1"}, "--minbytes=2 is more than --maxbytes=1"},
       {{"collectives", "-i", "1"}, "--stepbytes=1 is too little"},
       {{"collectives", "-o", "add"}, "one of sum, prod, min, max, avg"},
-      {{"collectives", "-d", "bool"}, "one of f64, f32, f16, bf16, i64, i32, u8"},
+      {{"collectives", "-d", "bool"}, "one of f64, f32, f16, bf16, i64, i32, i16, i8, u8"},
       {{"collectives", "-r", "2"}, "they are 0 to 1"},
       {{"collectives", "-n", "0"}, "--iters"},
       {{"collectives", "--json", "-", "--csv", "-"}, "only one of"},

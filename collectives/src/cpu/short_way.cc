@@ -166,9 +166,9 @@ bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks
     if (!steps.show(plan, meeting())) return false;
     // Bookkeeping is done here because it overlaps with the members' posts.
     note(plan.collective().fingerprint);
-    if (call != nullptr) call->count(plan.collective().bytes());
-    number =
-        record.pass(plan.collective().fingerprint, recorded_group_, plan.shown_bytes(), begun_ns);
+    const std::uint64_t bytes = plan.collective().bytes();
+    if (call != nullptr) call->count(bytes);
+    number = record.pass(plan.collective().fingerprint, recorded_group_, bytes, begun_ns);
     for (int look = 0; look < looks; ++look) {
       if (steps.take(plan, meeting())) {
         if (record.is_exact()) record.passed(number);
