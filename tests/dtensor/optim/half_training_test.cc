@@ -60,7 +60,7 @@ TEST(MasterWeightsTest, HalvesAreWhatSinglesWouldBeOnAnyLayout) {
       }
       EXPECT_EQ(p.dtype(), DType::bf16);
       EXPECT_TRUE(equal(p.detach().full_tensor(), expected.to(DType::bf16)));
-      const Tensor& master = optimizer.state_dict().at("state.0.master");
+      const Tensor master = optimizer.state_dict().at("state.0.master");
       EXPECT_EQ(master.placements(), p.placements());
       EXPECT_TRUE(equal(master.full_tensor(), expected));
       EXPECT_EQ(optimizer.state_dict().at("state.0.exp_avg").dtype(), DType::f32);
