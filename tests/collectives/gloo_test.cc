@@ -20,6 +20,7 @@
 #include "support/rank_processes.h"
 #include "support/rank_threads.h"
 #include "support/thrown_error.h"
+#include "tensor/all_dtypes.h"
 
 namespace dtrun::collectives {
 namespace {
@@ -49,9 +50,6 @@ void run_gloo_ranks(int size, const test::RankBody& body) {
   test::run_ranks(size, gloo(), body);
 }
 
-constexpr DType kDTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64,
-                             DType::i32, DType::i16, DType::i8,  DType::u8,   DType::boolean};
-
 TEST(GlooTest, ReductionsAreRightForEveryDtypeAndEveryOp) {
   run_gloo_ranks(3, [](const ProcessGroup& group) {
     EXPECT_EQ(group.backend_name(), "gloo");
@@ -60,7 +58,7 @@ TEST(GlooTest, ReductionsAreRightForEveryDtypeAndEveryOp) {
     const std::pair<ReduceOp, double> expected[] = {
         {ReduceOp::sum, 6}, {ReduceOp::avg, 2},  {ReduceOp::product, 6}, {ReduceOp::min, 1},
         {ReduceOp::max, 3}, {ReduceOp::band, 0}, {ReduceOp::bor, 3},     {ReduceOp::bxor, 0}};
-    for (const DType dtype : kDTypes) {
+    for (const DType dtype : tensors::kAllDTypes) {
       for (const auto& [op, value] : expected) {
         if (!reduce_op_supports(op, dtype)) continue;
         const bool boolean = dtype == DType::boolean;

@@ -20,6 +20,7 @@
 #include "dtrun/dtensor/ops/random.h"
 #include "dtrun/tensor/cuda.h"
 #include "support/rank_threads.h"
+#include "tensor/all_dtypes.h"
 #include "tensor/simulated_devices.h"
 
 namespace dtrun::dtensor {
@@ -83,13 +84,10 @@ TEST(CheckRuleTest, AMeshOfTwoAxesIsRefused) {
 
 // --- docs/operators.md
 
-constexpr DType kDTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64,
-                             DType::i32, DType::i16, DType::i8,  DType::u8,   DType::boolean};
-
 /// Which of them the sample's floating-point inputs may be.
 std::string dtypes_of(const OperatorSample& sample) {
   std::set<DType> taken;
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : tensors::kAllDTypes) {
     Tensors inputs;
     for (const Tensor& input : sample.inputs) {
       inputs.push_back(input.dtype() == DType::f64 ? input.to(dtype) : input);
@@ -101,9 +99,10 @@ std::string dtypes_of(const OperatorSample& sample) {
     }
   }
   const std::set<DType> floating = {DType::f64, DType::f32, DType::f16, DType::bf16};
-  if (taken.size() == std::size(kDTypes)) return "all";
+  if (taken.size() == std::size(tensors::kAllDTypes)) return "all";
   if (taken == floating) return "floating";
-  if (!taken.contains(DType::boolean) && taken.size() == std::size(kDTypes) - 1) return "numbers";
+  if (!taken.contains(DType::boolean) && taken.size() == std::size(tensors::kAllDTypes) - 1)
+    return "numbers";
   std::string names;
   for (const DType dtype : taken) {
     names += (names.empty() ? "" : " ") + std::string(tensors::dtype_short_name(dtype));

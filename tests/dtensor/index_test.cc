@@ -14,6 +14,7 @@
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/ops/views.h"
+#include "tensor/all_dtypes.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -261,8 +262,7 @@ TEST(IndexTest, ElementsOfEachDtypeComeOutOfACutDim) {
   const Tensor list = tensor({4, 0, 1, 1}), beside = tensor({{1, 3}, {4, 2}});
   test::run_ranks(3, [&](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {3});
-    for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64,
-                              DType::i32, DType::i16, DType::i8, DType::u8, DType::boolean}) {
+    for (const DType dtype : tensors::kAllDTypes) {
       SCOPED_TRACE(tensors::dtype_name(dtype));
       const bool floating = tensors::is_floating_point(dtype);
       const Tensor whole =

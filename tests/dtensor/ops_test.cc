@@ -10,6 +10,7 @@
 #include "dtensor/refusal.h"
 #include "dtensor/vector_tensor.h"
 #include "support/rank_threads.h"
+#include "tensor/all_dtypes.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -157,16 +158,14 @@ TEST(OpsTest, DtypesPromoteAsThoseOfLocalTensors) {
 }
 
 TEST(OpsTest, OfEveryTwoDtypesAndCountsOfDimsTheResultIsThatOfLocalTensors) {
-  const std::vector<DType> dtypes = {DType::f64, DType::f32,    DType::f16, DType::bf16,
-                                     DType::i64, DType::i32,    DType::i16, DType::i8,
-                                     DType::u8,  DType::boolean};
   const std::vector<std::pair<Shape, Placements>> layouts = {
       {{4}, {Shard(0)}}, {{4}, {Replicate()}}, {{}, {Replicate()}}, {{}, {Partial(ReduceOp::max)}}};
   test::run_ranks(2, [&](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2});
     std::vector<DTensor> operands;
     for (const auto& [shape, placements] : layouts) {
-      for (const DType dtype : dtypes) operands.push_back(ones(shape, mesh, placements, dtype));
+      for (const DType dtype : tensors::kAllDTypes)
+        operands.push_back(ones(shape, mesh, placements, dtype));
     }
     for (const DTensor& a : operands) {
       for (const DTensor& b : operands) {

@@ -17,6 +17,7 @@
 #include "dtrun/dtensor/ops/reduction.h"
 #include "support/one_in.h"
 #include "support/rank_threads.h"
+#include "tensor/all_dtypes.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -173,8 +174,7 @@ TEST(RedistributeTest, WhatIsOnItsWayIsInTheGraphWhereTheCallWas) {
 TEST(RedistributeTest, EveryDtypeGoesThroughEveryPartialThatItSupports) {
   test::run_ranks(3, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {3});
-    for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64,
-                              DType::i32, DType::i16, DType::i8, DType::u8, DType::boolean}) {
+    for (const DType dtype : tensors::kAllDTypes) {
       const std::vector<double> values = dtype == DType::boolean ? std::vector<double>{0, 1, 1, 0}
                                          : dtype == DType::u8    ? std::vector<double>{0, 1, 7, 85}
                                                               : std::vector<double>{-5, 0, 3, -1};

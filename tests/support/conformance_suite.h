@@ -19,6 +19,7 @@
 
 #include "dtrun/collectives/process_group.h"
 #include "support/rank_threads.h"
+#include "tensor/all_dtypes.h"
 
 namespace dtrun::conformance {
 
@@ -36,8 +37,7 @@ struct Subject {
   /// Runs the body on every rank of a new group of that size, and fails the test if one throws.
   std::function<void(int size, const test::RankBody& body)> run;
   std::vector<int> worlds = {1, 2, 3, 4, 5, 6, 7, 8, 9};
-  std::vector<DType> dtypes = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64,
-                               DType::i32, DType::i16, DType::i8,  DType::u8,   DType::boolean};
+  std::vector<DType> dtypes = {std::begin(tensors::kAllDTypes), std::end(tensors::kAllDTypes)};
   /// Of what means something for the dtype at all. Kinds without a reduction are asked with sum.
   std::function<bool(OpKind kind, DType dtype, ReduceOp op)> supports =
       [](OpKind, DType, ReduceOp) { return true; };

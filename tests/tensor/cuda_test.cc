@@ -14,6 +14,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/literal.h"
 #include "dtrun/tensor/ops.h"
+#include "tensor/all_dtypes.h"
 #include "tensor/device_creation.h"
 #include "tensor/device_families.h"
 #include "tensor/device_map.h"
@@ -275,8 +276,7 @@ TEST_F(CudaTest, TensorsGoFromDeviceToDevice) {
 }
 
 TEST_F(CudaTest, TensorsAreFilledCopiedAndPrinted) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32,
-                            DType::i16, DType::i8, DType::u8, DType::boolean}) {
+  for (const DType dtype : kAllDTypes) {
     const LocalTensor remote = ones({2, 3}, {dtype, kGpu});
     EXPECT_EQ(remote.to_vector(), Values(6, 1));
     remote.select(1, 1).fill_(0);

@@ -6,12 +6,9 @@
 #include <vector>
 
 #include "dtrun/tensor/tensor.h"
+#include "tensor/all_dtypes.h"
 
 namespace dtrun::tensors {
-
-inline constexpr DType kDeviceDTypes[] = {DType::f64, DType::f32,    DType::f16, DType::bf16,
-                                          DType::i64, DType::i32,    DType::i16, DType::i8,
-                                          DType::u8,  DType::boolean};
 
 /// Bit by bit, but that all NaN are one: a device has its own.
 void expect_same(const LocalTensor& got, const LocalTensor& expected, Device device,

@@ -23,7 +23,7 @@ void expect_random_as_on_host(Device device) {
   constexpr std::int64_t kLow = std::numeric_limits<std::int64_t>::min();
   constexpr RandomKey kKey{0x123456789ABCDEF0, 77};
   for (const RandomBlock& block : blocks) {
-    for (const DType dtype : kDeviceDTypes) {
+    for (const DType dtype : kAllDTypes) {
       const std::string what =
           std::string(dtype_name(dtype)) + " of " + shape_to_string(block.shape);
       const TensorOptions here{.dtype = dtype}, there{dtype, device};
@@ -57,7 +57,7 @@ void expect_random_as_on_host(Device device) {
 }
 
 void expect_lines_and_triangles_as_on_host(Device device) {
-  for (const DType dtype : kDeviceDTypes) {
+  for (const DType dtype : kAllDTypes) {
     const TensorOptions here{.dtype = dtype}, there{dtype, device};
     const std::string what(dtype_name(dtype));
     for (const std::int64_t steps : {0, 1, 2, 7, 100}) {

@@ -94,7 +94,7 @@ void compare_reductions(const LocalTensor& host, const std::vector<int>& dims, D
 }  // namespace
 
 void expect_reductions_as_on_host(Device device) {
-  for (const DType dtype : kDeviceDTypes) {
+  for (const DType dtype : kAllDTypes) {
     for (const LocalTensor& host : layouts_of(dtype, 3)) {
       compare_reductions(host, {0}, device, "columns");
       compare_reductions(host, {1}, device, "rows");
@@ -136,7 +136,7 @@ void expect_scans_as_on_host(Device device) {
     compare_with_host(
         "cumprod " + what, device, host, [dim](A a) { return cumprod(a, dim); }, expect);
   };
-  for (const DType dtype : kDeviceDTypes) {
+  for (const DType dtype : kAllDTypes) {
     for (const LocalTensor& host : layouts_of(dtype, 5)) {
       compare(host, 0, &expect_same);
       compare(host, -1, &expect_same);
@@ -190,7 +190,7 @@ void compare_picks(const std::string& what, Device device, const LocalTensor& ho
 void expect_picks_as_on_host(Device device) {
   using A = const LocalTensor&;
   const LocalTensor rows = positions_below(4, {9}, 1), columns = positions_below(6, {9}, 2);
-  for (const DType dtype : kDeviceDTypes) {
+  for (const DType dtype : kAllDTypes) {
     for (const LocalTensor& host : layouts_of(dtype, 5)) {
       compare_picks("rows", device, host, rows,
                     [](A a, A index) { return index_select(a, 0, index); });
@@ -250,7 +250,7 @@ void expect_picks_as_on_host(Device device) {
 
 void expect_placements_as_on_host(Device device) {
   using A = const LocalTensor&;
-  for (const DType dtype : kDeviceDTypes) {
+  for (const DType dtype : kAllDTypes) {
     const LocalTensor parts = numbers({7, 11}, dtype, 31);
     const LocalTensor remote_parts = parts.to(device);
     const auto beside = [&](A a) { return a.device().is_cpu() ? parts : remote_parts; };
@@ -330,7 +330,7 @@ void expect_rearrangements_as_on_host(Device device) {
          return stack({a, a}, -1);
        }},
   };
-  for (const DType dtype : kDeviceDTypes) {
+  for (const DType dtype : kAllDTypes) {
     std::vector<LocalTensor> hosts = layouts_of(dtype, 2);
     hosts.push_back(numbers({3, 4, 5}, dtype, 1));
     hosts.push_back(numbers({0, 3}, dtype, 1));
@@ -361,7 +361,7 @@ void expect_sorting_as_on_host(Device device) {
       both("topk ", [&](A a) { return topk(a, k, dim, order); });
     }
   };
-  for (const DType dtype : kDeviceDTypes) {
+  for (const DType dtype : kAllDTypes) {
     for (const LocalTensor& host : layouts_of(dtype, 5)) {
       compare(host, 0, 2);
       compare(host, -1, 0);

@@ -248,7 +248,7 @@ void expect_map_as_on_host(Device device) {
   std::set<MapFunction> shown;
   for (const MapSample& sample : kMapSamples) {
     shown.insert(sample.op.function);
-    for (const DType dtype : kDeviceDTypes) {
+    for (const DType dtype : kAllDTypes) {
       int number = 0;
       for (const std::vector<LocalTensor>& operands : operand_sets(sample, dtype)) {
         expect_call_as_on_host(sample, operands, device,
@@ -259,7 +259,7 @@ void expect_map_as_on_host(Device device) {
   EXPECT_EQ(shown.count(MapFunction::none), 0u);
   // where() is below.
   EXPECT_EQ(shown.size() + 1, static_cast<std::size_t>(MapFunction::pow)) << "some have no sample";
-  for (const DType dtype : kDeviceDTypes) {
+  for (const DType dtype : kAllDTypes) {
     const std::vector<LocalTensor> a = layouts_of(dtype, 3), b = layouts_of(dtype, 31);
     for (std::size_t i = 0; i < a.size(); ++i) {
       const LocalTensor mask = layouts_of(DType::boolean, 9)[a.size() - 1 - i];
@@ -276,9 +276,9 @@ void expect_map_as_on_host(Device device) {
 void expect_mixed_map_as_on_host(Device device) {
   for (const MapSample& sample : kMapSamples) {
     if (sample.operands != 2) continue;
-    for (const DType first : kDeviceDTypes) {
+    for (const DType first : kAllDTypes) {
       const LocalTensor a = numbers({4, 6}, first, 3);
-      for (const DType second : kDeviceDTypes) {
+      for (const DType second : kAllDTypes) {
         const LocalTensor b = second_operand(sample.op, numbers({4, 6}, second, 4));
         const std::string what = text_of(sample, first) + " " + std::string(dtype_name(second));
         expect_call_as_on_host(sample, {a, b}, device, what);
@@ -306,7 +306,7 @@ void expect_mixed_map_as_on_host(Device device) {
 
 void expect_map_in_place_as_on_host(Device device) {
   for (const MapSample& sample : kMapSamples) {
-    for (const DType dtype : kDeviceDTypes) {
+    for (const DType dtype : kAllDTypes) {
       for (const DType other : {dtype, DType::f64, DType::i32, DType::boolean}) {
         const LocalTensor a = numbers({4, 6}, dtype, 3);
         const LocalTensor b = second_operand(sample.op, numbers({1, 6}, other, 4));

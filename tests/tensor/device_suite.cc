@@ -14,7 +14,7 @@
 namespace dtrun::tensors {
 
 void expect_creation_as_on_host(Device device) {
-  for (const DType dtype : kDeviceDTypes) {
+  for (const DType dtype : kAllDTypes) {
     const std::string what(dtype_name(dtype));
     const TensorOptions here{.dtype = dtype};
     const TensorOptions there{dtype, device};
@@ -44,7 +44,7 @@ void expect_creation_as_on_host(Device device) {
 }
 
 void expect_copies_as_on_host(Device device) {
-  for (const DType dtype : kDeviceDTypes) {
+  for (const DType dtype : kAllDTypes) {
     for (const LocalTensor& host : layouts_of(dtype, 7)) {
       const LocalTensor remote = like(host, device);
       expect_same(remote, host, device, "view");
@@ -71,8 +71,8 @@ void expect_copies_as_on_host(Device device) {
 }
 
 void expect_conversions_as_on_host(Device device) {
-  for (const DType from : kDeviceDTypes) {
-    for (const DType to : kDeviceDTypes) {
+  for (const DType from : kAllDTypes) {
+    for (const DType to : kAllDTypes) {
       for (const LocalTensor& host : layouts_of(from, 11)) {
         expect_same(like(host, device).to(to), host.to(to), device,
                     std::string(dtype_name(from)) + " to " + std::string(dtype_name(to)));
@@ -88,7 +88,7 @@ void expect_conversions_as_on_host(Device device) {
       tensor_from(std::vector<double>{1e300, -1e300, 5e-324, 65504, 65520, 2e-8, -0.0, INFINITY,
                                       -INFINITY, NAN, 3e9, -3e9, 1e19, 0.5, -0.5, 255.9, 256.1},
                   {17}, DType::f64);
-  for (const DType to : kDeviceDTypes) {
+  for (const DType to : kAllDTypes) {
     expect_same(special.to(device).to(to), special.to(to), device, "special values");
     expect_same(special.to(DType::f32).to(device).to(to), special.to(DType::f32).to(to), device,
                 "special values of f32");
@@ -96,7 +96,7 @@ void expect_conversions_as_on_host(Device device) {
 }
 
 void expect_pointwise_as_on_host(Device device) {
-  for (const DType dtype : kDeviceDTypes) {
+  for (const DType dtype : kAllDTypes) {
     const std::string what(dtype_name(dtype));
     const std::vector<LocalTensor> left = layouts_of(dtype, 21);
     const std::vector<LocalTensor> right = layouts_of(dtype, 51);
@@ -125,7 +125,7 @@ void expect_pointwise_as_on_host(Device device) {
 }
 
 void expect_sums_as_on_host(Device device) {
-  for (const DType dtype : kDeviceDTypes) {
+  for (const DType dtype : kAllDTypes) {
     const std::string what = "sum " + std::string(dtype_name(dtype));
     for (const std::int64_t size :
          {0, 1, 15, 16, 17, 64, 65, 1023, 1024, 1025, 2048, 3073, 5000, 33 * 1024 + 5, 100000}) {
@@ -157,7 +157,7 @@ void expect_products_as_on_host(Device device) {
       {{3}, {3}},       {{2, 3}, {3}},       {{3}, {3, 2}},          {{5, 1}, {1, 6}},
       {{1, 7}, {7, 1}}, {{2, 2, 3}, {3, 4}}, {{4, 2, 3}, {4, 3, 2}}, {{2, 1, 2, 3}, {3, 3, 2}},
       {{2, 0}, {0, 4}}, {{0, 3}, {3, 4}},    {{17, 70}, {70, 9}}};
-  for (const DType dtype : kDeviceDTypes) {
+  for (const DType dtype : kAllDTypes) {
     if (dtype == DType::boolean) continue;
     for (const auto& [a_shape, b_shape] : shapes) {
       // Small whole numbers: exact in every dtype and order.
@@ -178,7 +178,7 @@ void expect_products_as_on_host(Device device) {
 
 void expect_combinations_as_on_host(Device device) {
   const cuda::Stream stream = cuda::current_stream(device.index);
-  for (const DType dtype : kDeviceDTypes) {
+  for (const DType dtype : kAllDTypes) {
     for (const CombineOp op : {CombineOp::sum, CombineOp::product, CombineOp::min, CombineOp::max,
                                CombineOp::band, CombineOp::bor, CombineOp::bxor}) {
       if (!combine_supports(op, dtype)) continue;

@@ -7,6 +7,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/literal.h"
 #include "dtrun/tensor/ops.h"
+#include "tensor/all_dtypes.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -54,8 +55,7 @@ TEST(DlpackTest, OthersElementsAreSharedAndGivenBackOnce) {
 }
 
 TEST(DlpackTest, EveryDTypeGoesThereAndBack) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32,
-                            DType::i16, DType::i8, DType::u8, DType::boolean}) {
+  for (const DType dtype : kAllDTypes) {
     LocalTensor tensor = arange(6).to(dtype).view({2, 3}).transpose(0, 1);
     const std::vector<double> before = tensor.to_vector();
     DLManagedTensor* const managed = to_dlpack(tensor);
