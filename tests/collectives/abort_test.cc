@@ -162,26 +162,17 @@ TEST(AbortProcessTest, ReachesRanksInOtherProcessesAndNoForkedChildMayDoIt) {
 // The abort comes while rank 0 looks for rank 1's part on the short way, or just before or after.
 TEST(AbortRecordTest, ACallThatMeetsItIsRecordedOnceAndHasEnded) {
   for (int round = 0; round < 200; ++round) {
-    const auto page = std::make_shared<rendezvous::JobPage>(rendezvous::JobPage::create(2));
-    const std::shared_ptr<rendezvous::Store> store = rendezvous::make_hash_store();
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < 2; ++rank) page->slot(rank).global_rank = rank;
-    for (int rank = 0; rank < 2; ++rank)
-      threads.emplace_back([&, rank] {
-        GroupOptions options = test::group_options(store, rank, 2);
-        options.job_page = page;
-        options.local_rank = rank;
-        const auto group = ProcessGroup::create(options);
-        const LocalTensor tensor = ones({1});
-        if (rank == 0) {
-          group.send(tensor, 1);
-        } else {
-          group.recv(tensor, 0);
-          group.abort("the loss is nan");
-        }
-        expect_abort(error_of([&] { group.all_reduce(tensor); }));
-      });
-    for (std::thread& thread : threads) thread.join();
+    const auto page = test::page_of_ranks(2);
+    test::run_ranks(2, {.job_page = page}, [](const ProcessGroup& group) {
+      const LocalTensor tensor = ones({1});
+      if (group.rank() == 0) {
+        group.send(tensor, 1);
+      } else {
+        group.recv(tensor, 0);
+        group.abort("the loss is nan");
+      }
+      expect_abort(error_of([&] { group.all_reduce(tensor); }));
+    });
     const auto operations = rendezvous::read_flight(*page).ranks.at(0).operations;
     ASSERT_EQ(operations.size(), 2U) << "round " << round;
     EXPECT_EQ(operations[0].state, rendezvous::FlightState::done);

@@ -2,16 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <memory>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "collectives/nccl_job.h"
 #include "dtrun/collectives/available_backends.h"
 #include "dtrun/collectives/process_group.h"
-#include "dtrun/rendezvous/hash_store.h"
 #include "dtrun/rendezvous/job_page.h"
 #include "support/flat_tensors.h"
 #include "support/rank_threads.h"
@@ -69,27 +66,19 @@ void time_calls(const ProcessGroup& group) {
 
 /// What --metrics-port serves.
 TEST(CallCountersTest, TheJobPageHasTheSumOfAGroupsCallsAndBytes) {
-  const auto page = std::make_shared<rendezvous::JobPage>(rendezvous::JobPage::create(2));
-  const std::shared_ptr<rendezvous::Store> store = rendezvous::make_hash_store();
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) page->slot(rank).global_rank = rank;
-  for (int rank = 0; rank < 2; ++rank)
-    threads.emplace_back([&, rank] {
-      GroupOptions options = test::group_options(store, rank, 2);
-      options.job_page = page;
-      options.local_rank = rank;
-      const auto group = ProcessGroup::create(options);
-      const std::uint64_t calls = page->slot(rank).operations, bytes = page->slot(rank).bytes;
-      count_calls(group);
-      std::uint64_t counted_calls = 0, counted_bytes = 0;
-      for (const CallCount& count : group.call_counters().operations) {
-        counted_calls += count.calls;
-        counted_bytes += count.bytes;
-      }
-      EXPECT_EQ(page->slot(rank).operations - calls, counted_calls);
-      EXPECT_EQ(page->slot(rank).bytes - bytes, counted_bytes);
-    });
-  for (std::thread& thread : threads) thread.join();
+  const auto page = test::page_of_ranks(2);
+  run_ranks(2, {.job_page = page}, [&](const ProcessGroup& group) {
+    const rendezvous::RankSlot& slot = page->slot(group.rank());
+    const std::uint64_t calls = slot.operations, bytes = slot.bytes;
+    count_calls(group);
+    std::uint64_t counted_calls = 0, counted_bytes = 0;
+    for (const CallCount& count : group.call_counters().operations) {
+      counted_calls += count.calls;
+      counted_bytes += count.bytes;
+    }
+    EXPECT_EQ(slot.operations - calls, counted_calls);
+    EXPECT_EQ(slot.bytes - bytes, counted_bytes);
+  });
 }
 
 TEST(CallCountersTest, EveryBackendCountsCallsAndBytes) {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "dtrun/rendezvous/hash_store.h"
+#include "dtrun/rendezvous/job_page.h"
 
 namespace dtrun::test {
 
@@ -23,12 +24,20 @@ GroupOptions group_options(std::shared_ptr<rendezvous::Store> store, int rank, i
   group.timeout = options.timeout;
   group.transport = options.transport;
   group.single_copy = options.single_copy;
+  group.job_page = options.job_page;
+  if (options.job_page) group.local_rank = rank;
   if (!options.machines.empty()) {
     int machine = 0, last = 0;
     for (const int ranks : options.machines) machine += rank >= (last += ranks) ? 1 : 0;
     group.machine = std::to_string(machine);
   }
   return group;
+}
+
+std::shared_ptr<rendezvous::JobPage> page_of_ranks(int size) {
+  const auto page = std::make_shared<rendezvous::JobPage>(rendezvous::JobPage::create(size));
+  for (int rank = 0; rank < size; ++rank) page->slot(rank).global_rank = rank;
+  return page;
 }
 
 std::vector<std::optional<Thrown>> run_failing_ranks(int size, const RankOptions& options,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,12 @@ struct RankOptions {
   /// How many ranks share memory, one group after the other; the last one has the rest. Empty: all.
   std::vector<int> machines = {};
   collectives::SingleCopy single_copy = collectives::SingleCopy::automatic;
+  /// Where the ranks show what they do; null: nowhere.
+  std::shared_ptr<rendezvous::JobPage> job_page = nullptr;
 };
+
+/// A job page on which each rank has the slot of its number.
+std::shared_ptr<rendezvous::JobPage> page_of_ranks(int size);
 
 /// Group options of one rank.
 collectives::GroupOptions group_options(std::shared_ptr<rendezvous::Store> store, int rank,

@@ -75,6 +75,20 @@ class CrashOfTwoTest : public testing::Test {
       save("/disk/a", shared_state(mesh, own), {.group = group, .files = &disk});
     });
   }
+
+  /// Each rank's calls in a save of the number 2.
+  static std::array<std::vector<KeptCall>, 2> recorded_save(DiskModel& disk, Existing existing) {
+    std::array<PassedCalls, 2> passed = {PassedCalls(disk), PassedCalls(disk)};
+    test::run_ranks(2, [&](const ProcessGroup& group) {
+      double own = 2;
+      const DeviceMesh mesh(group, {2});
+      PassedCalls& files = passed[static_cast<std::size_t>(group.rank())];
+      CountedAgreement agreement(group, files);
+      save("/disk/a", shared_state(mesh, own),
+           {.agreement = &agreement, .existing = existing, .files = &files});
+    });
+    return {passed[0].kept(), passed[1].kept()};
+  }
 };
 
 /// One order of both ranks' calls: theirs between two meetings in any order, those of one rank in
@@ -111,17 +125,8 @@ TEST_F(CrashOfTwoTest, APowerCutAnywhereInAnyOrderLeavesTheOldCheckpointOrTheNew
       if (replaces) save_alone(disk, 1);
       const DiskImage before = disk.seen();
       disk.take_at_most(1 + random() % 300);
-      std::array<PassedCalls, 2> passed = {PassedCalls(disk), PassedCalls(disk)};
-      test::run_ranks(2, [&](const ProcessGroup& group) {
-        double own = 2;
-        const DeviceMesh mesh(group, {2});
-        PassedCalls& files = passed[static_cast<std::size_t>(group.rank())];
-        CountedAgreement agreement(group, files);
-        save("/disk/a", shared_state(mesh, own),
-             {.agreement = &agreement, .existing = existing, .files = &files});
-      });
+      const auto calls = recorded_save(disk, existing);
       ASSERT_EQ(number_on(disk), 2);
-      const std::array<std::vector<KeptCall>, 2> calls = {passed[0].kept(), passed[1].kept()};
       ASSERT_GT(calls[1].size(), 3U);
       for (int order = 0; order < static_cast<int>(60 / one_in(5)); ++order) {
         DiskModel replayed(before);
@@ -159,16 +164,7 @@ TEST_F(CrashOfTwoTest, WithoutOneRanksSyncsSomePowerCutLeavesNeither) {
   DiskModel disk;
   save_alone(disk, 1);
   const DiskImage before = disk.seen();
-  std::array<PassedCalls, 2> passed = {PassedCalls(disk), PassedCalls(disk)};
-  test::run_ranks(2, [&](const ProcessGroup& group) {
-    double own = 2;
-    const DeviceMesh mesh(group, {2});
-    PassedCalls& files = passed[static_cast<std::size_t>(group.rank())];
-    CountedAgreement agreement(group, files);
-    save("/disk/a", shared_state(mesh, own),
-         {.agreement = &agreement, .existing = Existing::replace, .files = &files});
-  });
-  const std::array<std::vector<KeptCall>, 2> calls = {passed[0].kept(), passed[1].kept()};
+  const auto calls = recorded_save(disk, Existing::replace);
   int neither = 0;
   for (int order = 0; order < 20; ++order) {
     DiskModel replayed(before);
