@@ -67,11 +67,9 @@ SafetensorsEntry entry_of(const std::string& file, const std::string& name,
     return values;
   };
   const json::value& type = field("dtype");
-  const auto known =
-      type.is_string()
-          ? std::ranges::find(kFileTypes, std::string_view(type.get_string()), &FileType::name)
-          : kFileTypes.end();
-  if (known == kFileTypes.end())
+  const std::optional<DType> dtype =
+      type.is_string() ? safetensors_dtype(type.get_string()) : std::nullopt;
+  if (!dtype)
     refuse_header(file, fmt::format("\"{}\" has elements of {}, which dtrun does not know", name,
                                     json::serialize(type)));
   Shape shape;
@@ -79,12 +77,12 @@ SafetensorsEntry entry_of(const std::string& file, const std::string& name,
     shape.push_back(static_cast<std::int64_t>(size));
   const std::vector<std::uint64_t> offsets = numbers("data_offsets");
   if (offsets.size() != 2 || offsets[0] > offsets[1] ||
-      offsets[1] - offsets[0] != bytes_of_shape(shape, known->dtype)) {
-    refuse_header(file,
-                  fmt::format("\"{}\": {} of shape {} do not take the bytes {}", name, known->name,
-                              shape_to_string(shape), json::serialize(field("data_offsets"))));
+      offsets[1] - offsets[0] != bytes_of_shape(shape, *dtype)) {
+    refuse_header(file, fmt::format("\"{}\": {} of shape {} do not take the bytes {}", name,
+                                    safetensors_dtype_name(*dtype), shape_to_string(shape),
+                                    json::serialize(field("data_offsets"))));
   }
-  return {name, known->dtype, shape, offsets[0], offsets[1]};
+  return {name, *dtype, shape, offsets[0], offsets[1]};
 }
 
 /// In the order of their bytes, which are all that follow the header.
@@ -122,6 +120,11 @@ std::vector<SafetensorsEntry> entries_of(const std::string& file, const json::ob
 
 std::string_view safetensors_dtype_name(DType dtype) {
   return std::ranges::find(kFileTypes, dtype, &FileType::dtype)->name;
+}
+
+std::optional<DType> safetensors_dtype(std::string_view name) {
+  const auto known = std::ranges::find(kFileTypes, name, &FileType::name);
+  return known == kFileTypes.end() ? std::nullopt : std::optional(known->dtype);
 }
 
 std::uint64_t bytes_of_shape(const Shape& shape, DType dtype) {

@@ -116,12 +116,7 @@ class ManifestReader {
 };
 
 tensors::DType dtype_named(const std::string& name, const ManifestReader& reader) {
-  for (const auto dtype :
-       {tensors::DType::f64, tensors::DType::f32, tensors::DType::f16, tensors::DType::bf16,
-        tensors::DType::i64, tensors::DType::i32, tensors::DType::i16, tensors::DType::i8,
-        tensors::DType::u8, tensors::DType::boolean}) {
-    if (tensors::safetensors_dtype_name(dtype) == name) return dtype;
-  }
+  if (const auto dtype = tensors::safetensors_dtype(name)) return *dtype;
   reader.refuse("there is no dtype \"" + name + "\"");
 }
 

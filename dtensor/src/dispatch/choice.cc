@@ -214,12 +214,6 @@ class Chooser {
     return *std::ranges::min_element(weighed_, is_better);
   }
 
-  static Layout without_partials(Layout layout) {
-    for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
-      if (layout.is_partial(axis)) layout.set(axis, Replicate());
-    }
-    return layout;
-  }
   PlanCost cost_between(const tensors::Shape& shape, const Layout& from, const Layout& to,
                         tensors::DType dtype) const {
     if (from == to) return {};

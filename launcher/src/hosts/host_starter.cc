@@ -127,13 +127,10 @@ void HostStarter::stop() {
 void HostStarter::decide(std::size_t index, std::vector<HostFailure> failures) {
   base::log::info(Component::kLauncher, "host {} is {}", hosts_[index].link->host(),
                   failures.empty() ? "ready" : "not ready");
+  const bool was_ready = hosts_[index].state == Host::State::kReady;
+  hosts_[index].state = failures.empty() ? Host::State::kReady : Host::State::kFailed;
   // A host that was ready fails because another one has.
-  if (hosts_[index].state == Host::State::kReady && !failures.empty() && !failures_.empty()) {
-    hosts_[index].state = Host::State::kFailed;
-    failures.clear();
-  } else {
-    hosts_[index].state = failures.empty() ? Host::State::kReady : Host::State::kFailed;
-  }
+  if (was_ready && !failures_.empty()) failures.clear();
   if (!failures.empty() && failures_.empty())
     tell_timer_.start(Deadline::after(kTellingTime), [this] { tell_failures(); });
   std::ranges::move(failures, std::back_inserter(failures_));

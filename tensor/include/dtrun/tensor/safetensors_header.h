@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,8 @@ inline constexpr std::size_t kSafetensorsLengthBytes = 8;
 
 /// "F32".
 std::string_view safetensors_dtype_name(DType dtype);
+/// nullopt: dtrun has none of that name.
+std::optional<DType> safetensors_dtype(std::string_view name);
 
 /// Bytes of a tensor; a shape that no memory holds gives the largest number. @param shape without
 /// negative sizes
