@@ -590,7 +590,7 @@ TEST_F(HostsTest, ManyHostsAreStartedInATree) {
 
 TEST_F(HostsTest, AHostDeepInTheTreeIsNamedWhereItFails) {
   const CommandResult result = run("127.0.0.2,127.0.0.3,127.0.0.4,refused1,silent1",
-                                   {"--hosts_fanout=1", "--join_timeout=8", "true"});
+                                   {"--hosts_fanout=1", "--join_timeout=60", "true"});
   EXPECT_NE(result.exit_code, 0) << result.describe();
   EXPECT_THAT(result.err, HasSubstr("refused1: refuses the connection")) << result.describe();
 }

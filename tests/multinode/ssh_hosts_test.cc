@@ -252,7 +252,7 @@ TEST_F(SshHostsTest, HostsThatSshCannotReachAreToldTogether) {
                folder_ + "/other_key");
   std::ofstream(folder_ + "/config4") << text;
   const CommandResult result = run({"--hosts=node1,10.88.0.2,node3,node4,no-such-host,10.88.0.99",
-                                    "--join_timeout=4", "sh", "-c", "echo ran"});
+                                    "--join_timeout=20", "sh", "-c", "echo ran"});
   EXPECT_EQ(result.exit_code, 69) << result.describe();
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("5 of 6 hosts are not ready"),
