@@ -30,8 +30,10 @@ def first_step(command, pattern):
             if found and loss is None:
                 took, loss = (time.perf_counter() - began) * 1e3, float(found.group(1))
         errors = job.stderr.read()
-    if job.returncode != 0 or loss is None:
+    if loss is None:
         sys.exit("%s ended with %d and no first step:\n%s" % (" ".join(command), job.returncode, errors))
+    if job.returncode != 0:  # PyTorch 2.15's gloo now and then aborts when its process group is destroyed
+        print("after its first step %s ended with %d" % (os.path.basename(command[0]), job.returncode), file=sys.stderr)
     return took, loss
 
 
