@@ -33,6 +33,8 @@
 #include <utility>
 #include <vector>
 
+#include "loss_record.h"
+
 using namespace dtrun;
 
 namespace {
@@ -475,22 +477,6 @@ class Learner {
   std::optional<DataParallel> data_parallel_;
 };
 
-void draw(const std::string& path, const std::vector<double>& losses) {
-  std::ofstream svg(path);
-  const double most = *std::ranges::max_element(losses);
-  svg << "<svg xmlns='http://www.w3.org/2000/svg' viewBox='-60 -20 720 380' "
-         "font-family='sans-serif'"
-         " font-size='14'><polyline fill='none' stroke='#0a7' stroke-width='2' points='";
-  for (std::size_t i = 0; i < losses.size(); ++i) {
-    const double x = 640.0 * static_cast<double>(i + 1) / static_cast<double>(losses.size());
-    svg << x << "," << 320 * (1 - losses[i] / most) << " ";
-  }
-  svg << "'/><path d='M0 0V320H640' fill='none' stroke='#888'/><g fill='#888'><text x='-50' y='5'>"
-      << std::round(most * 100) / 100
-      << "</text><text x='-20' y='325'>0</text><text x='600' y='345'>" << losses.size()
-      << " steps</text><text x='10' y='-5'>loss</text></g></svg>\n";
-}
-
 class Training {
  public:
   explicit Training(const Options& options)
@@ -524,14 +510,13 @@ class Training {
       goes_on_ = series_.load_last(state_).has_value();
       if (goes_on_ && speaks_) print("goes on after step {} of {}", step_, series_.path(step_));
     }
-    if (speaks_ && !options.csv.empty()) open_csv();
+    if (speaks_) record_.emplace(options.csv, options.svg, step_);
   }
 
   /// @return false: it was asked to end before, and has saved what it had
   bool run() {
     const auto start = Clock::now();
     const std::int64_t before = step_;
-    std::vector<double> losses;
     while (step_ < options_.steps) {
       const double rate = optimizer_.lr();
       ++step_;
@@ -540,8 +525,7 @@ class Training {
                   : one_step(step_);
       if (goes_on_ && speaks_ && step_ == before + 1)
         print("took its next step {:.2f} s after it was started", seconds_since(kStart));
-      losses.push_back(loss_);
-      if (csv_.is_open()) csv_ << step_ << "," << loss_ << "\n";
+      if (record_) record_->add(step_, loss_);
       const bool is_last = step_ == options_.steps;
       const bool keeps = !options_.checkpoint.empty(), ends = keeps && !is_last && is_asked();
       if (keeps && (ends || is_last || step_ % options_.checkpoint_every == 0)) save();
@@ -563,28 +547,17 @@ class Training {
             seconds / done * static_cast<double>(options_.steps - step_));
       }
     }
+    if (record_) record_->flush();
     if (options_.sample > 0) write_text();
-    if (speaks_ && !options_.svg.empty() && !losses.empty()) draw(options_.svg, losses);
+    if (record_) record_->draw();
     if (speaks_) print("loss: {:.6f}", loss_);
     return true;
   }
 
  private:
-  /// The lines of the steps that are done already stay.
-  void open_csv() {
-    std::ifstream old(options_.csv);
-    std::string lines, line;
-    for (std::getline(old, line); step_ > 0 && std::getline(old, line);) {
-      // One without an end was cut by what killed the training.
-      if (old.eof()) break;
-      if (std::atoll(line.c_str()) <= step_) lines += line + "\n";
-    }
-    csv_.open(options_.csv);
-    csv_ << std::setprecision(17) << "step,loss\n" << lines;
-  }
   /// The lines first: who goes on after this step has them.
   void save() {
-    if (csv_.is_open()) csv_.flush();
+    if (record_) record_->flush();
     if (!saver_) return static_cast<void>(series_.save(step_, state_));
     series_.async_save(step_, state_, *saver_, dcp::Staging::in_background);
   }
@@ -671,7 +644,7 @@ class Training {
   bool goes_on_ = false;                  ///< after steps of an earlier start
   const dcp::State state_;
   const bool speaks_;
-  std::ofstream csv_;
+  std::optional<LossRecord> record_;  ///< of rank 0
 };
 
 }  // namespace

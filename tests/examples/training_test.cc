@@ -221,6 +221,19 @@ TEST(TrainingTest, AGptDropsAndDrawsItsLoss) {
   EXPECT_NE(text.find("3 steps"), std::string::npos) << text;
 }
 
+TEST(TrainingTest, AGptRefusesFilesThatCannotBeWrittenBeforeItsFirstStep) {
+  for (const char* const option : {"--csv", "--svg"}) {
+    const CommandResult result = train_gpt(2, {"--steps", "3", option, "/no/such/folder/file"});
+    EXPECT_NE(result.exit_code, 0) << option;
+    EXPECT_NE(result.err.find("cannot write /no/such/folder/file"), std::string::npos)
+        << result.describe();
+    EXPECT_EQ(result.out.find("step "), std::string::npos) << result.describe();
+  }
+  const CommandResult full = train_gpt(2, {"--steps", "3", "--csv", "/dev/full"});
+  EXPECT_NE(full.exit_code, 0);
+  EXPECT_NE(full.err.find("cannot write all of /dev/full"), std::string::npos) << full.describe();
+}
+
 TEST(TrainingTest, AGptTellsItsPlanAndTheTimeOfAStep) {
   const std::string file = testing::TempDir() + "gpt" + std::to_string(::getpid()) + ".json";
   const CommandResult result = train_gpt(4, {"--mesh", "fsdp=2,tp=2", "--steps", "3", "--sample",
