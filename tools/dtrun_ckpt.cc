@@ -418,6 +418,20 @@ std::vector<std::pair<CLI::App*, Command>> add_commands(CLI::App& app, Options& 
   return commands;
 }
 
+/// CLI11's words lack the command that they are about.
+[[noreturn]] void refuse(const CLI::ParseError& error, const CLI::App& app, int argc, char** argv) {
+  const std::vector<CLI::App*> commands = app.get_subcommands();
+  if (!commands.empty()) {
+    const std::string command = commands.front()->get_name();
+    throw Error(ErrorCode::kUsage, command + ": " + error.what(), "",
+                "dtrun-ckpt " + command + " --help");
+  }
+  const bool is_named = argc > 1 && argv[1][0] != '-';
+  throw Error(ErrorCode::kUsage,
+              is_named ? fmt::format("there is no command '{}'", argv[1]) : error.what(), "",
+              "dtrun-ckpt --help lists commands and options");
+}
+
 int run(int argc, char** argv) {
   Options options;
   CLI::App app(
@@ -434,8 +448,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& wanted) {
     return app.exit(wanted);
   } catch (const CLI::ParseError& error) {
-    throw Error(ErrorCode::kUsage, error.what(), "",
-                "dtrun-ckpt --help lists commands and options");
+    refuse(error, app, argc, argv);
   }
   for (const auto& [command, work] : commands) {
     if (command->parsed()) return work(options);

@@ -187,10 +187,12 @@ TEST_F(DtrunCkptTest, WhatMakesNoSenseIsNamedWithTheRemedy) {
   const std::string from = path("runs/step-1");
   const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
       {{}, "subcommand is required"},
-      {{"merge", from}, "TARGET is required"},
+      {{"frobnicate", from}, "there is no command 'frobnicate'"},
+      {{"merge", from}, "merge: TARGET is required"},
       {{"inspect", path("none")}, "is not there"},
+      {{"inspect", path("runs")}, "name one of them: " + path("runs/step-")},
       {{"merge", from, from}, "is there already"},
-      {{"reshard", from, path("x")}, "--mesh is required"},
+      {{"reshard", from, path("x")}, "reshard: --mesh is required"},
       {{"reshard", from, path("x"), "--mesh", "2", "--layout", "R"}, "PATTERN=LAYOUT"},
       {{"reshard", from, path("x"), "--mesh", "2", "--layout", "*=Q"}, "'Q' is no layout"},
       {{"convert", from, path("x.npy")}, "--tensor NAME"},

@@ -14,6 +14,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/base/unique_json.h"
 #include "dtrun/dtensor/checkpoint/plan.h"
+#include "dtrun/dtensor/checkpoint/series.h"
 #include "dtrun/tensor/safetensors_header.h"
 
 namespace dtrun::dtensor::dcp {
@@ -192,6 +193,22 @@ void apply_index(const SafetensorsIndex& index, Manifest& manifest, const std::s
   }
 }
 
+[[noreturn]] void refuse_folder(FileCalls& files, const std::string& folder) {
+  const std::string what = "there is no checkpoint " + folder;
+  if (is_there(files, path_in(folder, ".metadata")))
+    throw Error(ErrorCode::kNotFound, what,
+                "its .metadata is Python's pickle, which can only be read by executing it",
+                "in Python, torch.distributed.checkpoint.load, and save with its "
+                "HuggingFaceStorageWriter");
+  const Series series(folder, {.files = &files});
+  if (const auto steps = series.steps(); !steps.empty())
+    throw Error(ErrorCode::kNotFound, what,
+                "it is a series of " + std::to_string(steps.size()) + " checkpoints",
+                "name one of them: " + series.path(steps.back()));
+  throw Error(ErrorCode::kNotFound, what, "it has no manifest.json and no .safetensors file",
+              "a folder that was saved to, or one with the .safetensors files of a model");
+}
+
 }  // namespace
 
 Manifest read_foreign_folder(FileCalls& files, const std::string& folder) {
@@ -201,16 +218,7 @@ Manifest read_foreign_folder(FileCalls& files, const std::string& folder) {
     for (const std::string& name : chosen.names) add_foreign_shard(files, folder, name, manifest);
     if (chosen.index) apply_index(*chosen.index, manifest, folder);
   }
-  if (manifest.files.empty()) {
-    const bool is_torch = is_there(files, path_in(folder, ".metadata"));
-    throw Error(ErrorCode::kNotFound, "there is no checkpoint " + folder,
-                is_torch
-                    ? "its .metadata is Python's pickle, which can only be read by executing it"
-                    : "it has no manifest.json and no .safetensors file",
-                is_torch ? "in Python, torch.distributed.checkpoint.load, and save with its "
-                           "HuggingFaceStorageWriter"
-                         : "");
-  }
+  if (manifest.files.empty()) refuse_folder(files, folder);
   std::string sums;
   for (const SavedFile& file : manifest.files)
     sums += file.name + " " + std::to_string(file.header_checksum) + "\n";
