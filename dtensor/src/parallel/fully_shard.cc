@@ -8,6 +8,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/mesh/spec.h"
+#include "parallel/flat_layout.h"
 #include "parallel/model_agreement.h"
 #include "parallel/module_names.h"
 #include "parallel/part_hooks.h"
@@ -67,13 +68,7 @@ std::vector<UnitPlan> planned(nn::Module& module, const std::vector<std::string>
   return units;
 }
 
-void check_shapes(const nn::Module& module) {
-  for (const auto& [name, parameter] : module.named_parameters()) {
-    if (parameter.dim() > 0) continue;
-    throw Error(ErrorCode::kInvalidArgument,
-                "fully_shard: \"" + name + "\" is a single number without dims",
-                "parameters are cut along their first dim", "a shape of {1}");
-  }
+void check_has_parameters(const nn::Module& module) {
   if (!module.parameters().empty()) return;
   throw Error(ErrorCode::kInvalidArgument,
               "fully_shard of " + module.name() + ", which has no parameters", "",
@@ -89,7 +84,7 @@ ShardAxes checked_axes(const DeviceMesh& mesh) {
       "a slice such as mesh[\"dp\"], or mesh[{\"replicate\", \"shard\"}]");
 }
 
-/// By a parameter's name: how it is kept, and the dim along which it is cut.
+/// By a parameter's name: how it is kept, and the dim along which it is cut, or FlatLayout::kNoDim.
 using Storage = std::map<std::string, Placement>;
 using Dims = std::map<std::string, int>;
 
@@ -116,13 +111,24 @@ Dims cut_dims(const nn::Module& module, const Storage& storage) {
   for (const auto& [name, parameter] : module.named_parameters()) {
     const Placement& wanted = storage.at(name);
     const int count = static_cast<int>(parameter.dim());
+    if (wanted.is_replicate()) {
+      dims[name] = FlatLayout::kNoDim;
+      continue;
+    }
+    if (count == 0) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "fully_shard: \"" + name + "\" is a single number without dims",
+                  "there is no dim to cut it along",
+                  "a `storage` that gives Replicate() for it, or a shape of {1}");
+    }
     const bool is_dim =
         wanted.is_shard() && !wanted.is_ragged() && wanted.dim() >= -count && wanted.dim() < count;
     if (!is_dim) {
       throw Error(ErrorCode::kInvalidArgument,
                   "fully_shard: storage of \"" + name + "\", of shape " +
                       tensors::shape_to_string(parameter.shape()) + ", as " + wanted.to_string(),
-                  "each rank keeps a part of it", "Shard() of one of its dims");
+                  "each rank keeps a part of it, or all of it",
+                  "Shard() of one of its dims, or Replicate()");
     }
     dims[name] = wanted.dim() < 0 ? wanted.dim() + count : wanted.dim();
   }
@@ -131,15 +137,17 @@ Dims cut_dims(const nn::Module& module, const Storage& storage) {
 
 std::vector<ShardedBlock> blocks_of(const UnitPlan& plan, const ShardAxes& axes, const Dims& dims,
                                     const MixedPrecision& precision, const Tensor::Site& site) {
-  std::map<DType, std::vector<ShardedParameter>> by_dtype;
+  // What is kept whole is not gathered: it lies in blocks of its own.
+  std::map<std::pair<DType, bool>, std::vector<ShardedParameter>> alike;
   for (const auto& [name, parameter] : plan.parameters) {
     const Shape whole_here =
         parameter.is_deferred() ? parameter.shape() : parameter.local().shape();
-    by_dtype[parameter.dtype()].push_back(
-        {name, parameter, parameter.spec(), whole_here, dims.at(name)});
+    const int dim = dims.at(name);
+    alike[{parameter.dtype(), dim == FlatLayout::kNoDim}].push_back(
+        {name, parameter, parameter.spec(), whole_here, dim});
   }
   std::vector<ShardedBlock> blocks;
-  for (auto& [dtype, parameters] : by_dtype)
+  for (auto& [kind, parameters] : alike)
     blocks.emplace_back(std::move(parameters), axes, precision, site);
   return blocks;
 }
@@ -204,7 +212,7 @@ void fully_shard(nn::Module& module, const DeviceMesh& mesh, FullyShardOptions o
     throw;
   }
   if (fault) std::rethrow_exception(fault);
-  check_shapes(module);
+  check_has_parameters(module);
   const Dims dims = cut_dims(module, storage);
   check_free_of("fully_shard", module, mesh.group());
   const std::vector<UnitPlan> plans = planned(module, options.units);
