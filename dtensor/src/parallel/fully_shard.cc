@@ -4,10 +4,12 @@
 #include <exception>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/mesh/spec.h"
+#include "parallel/cut_in_forward.h"
 #include "parallel/flat_layout.h"
 #include "parallel/model_agreement.h"
 #include "parallel/module_names.h"
@@ -53,7 +55,9 @@ std::size_t owner_of(const Tensor& parameter, const std::vector<ParameterPlace>&
   return owner.value();
 }
 
-std::vector<UnitPlan> planned(nn::Module& module, const std::vector<std::string>& patterns) {
+/// @param left what belongs to no unit
+std::vector<UnitPlan> planned(nn::Module& module, const std::vector<std::string>& patterns,
+                              const std::set<std::string>& left) {
   std::vector<UnitPlan> units = {{"", &module, {}}};
   for (const std::string& pattern : patterns) {
     for (const auto& [path, within] : matching_modules("fully_shard", module, pattern)) {
@@ -63,8 +67,10 @@ std::vector<UnitPlan> planned(nn::Module& module, const std::vector<std::string>
   }
   std::vector<ParameterPlace> places;
   append_places(module, 0, units, places);
-  for (const auto& [name, parameter] : module.named_parameters())
+  for (const auto& [name, parameter] : module.named_parameters()) {
+    if (left.contains(name)) continue;
     units[owner_of(parameter, places)].parameters.emplace_back(name, parameter);
+  }
   return units;
 }
 
@@ -84,32 +90,38 @@ ShardAxes checked_axes(const DeviceMesh& mesh) {
       "a slice such as mesh[\"dp\"], or mesh[{\"replicate\", \"shard\"}]");
 }
 
-/// By a parameter's name: how it is kept, and the dim along which it is cut, or FlatLayout::kNoDim.
-using Storage = std::map<std::string, Placement>;
+/// By a parameter's name: the dim along which it is cut, or FlatLayout::kNoDim.
 using Dims = std::map<std::string, int>;
 
-Storage storage_of(const nn::Module& module, const FullyShardOptions& options) {
-  Storage storage;
+ParameterWishes wishes_of(const nn::Module& module, const FullyShardOptions& options) {
+  ParameterWishes wishes;
   for (const auto& [name, parameter] : module.named_parameters()) {
-    const std::optional<Placement> told =
-        options.storage ? options.storage(name, parameter) : std::nullopt;
-    storage.emplace(name, told.value_or(Shard(0)));
+    const auto told = [&, &of = name, &its = parameter](const auto& function) {
+      return function ? function(of, its) : std::optional<Placement>();
+    };
+    const Placement compute = told(options.compute).value_or(Replicate());
+    const Placement usual = compute.is_replicate() ? Shard(0) : compute;
+    wishes.emplace(name, ParameterWish{told(options.storage).value_or(usual), compute});
   }
-  return storage;
+  return wishes;
 }
 
 /// What all ranks have to have asked for.
-std::string text_of(const Storage& storage) {
+std::string text_of(const ParameterWishes& wishes) {
   std::string text;
-  for (const auto& [name, placement] : storage)
-    text += "the storage of \"" + name + "\", " + placement.to_string() + "\n";
+  for (const auto& [name, wish] : wishes) {
+    text += "the storage of \"" + name + "\", " + wish.storage.to_string() + ", computed as " +
+            wish.compute.to_string() + "\n";
+  }
   return text;
 }
 
-Dims cut_dims(const nn::Module& module, const Storage& storage) {
+Dims cut_dims(const nn::Module& module, const ParameterWishes& wishes,
+              const std::set<std::string>& left) {
   Dims dims;
   for (const auto& [name, parameter] : module.named_parameters()) {
-    const Placement& wanted = storage.at(name);
+    if (left.contains(name)) continue;
+    const Placement& wanted = wishes.at(name).storage;
     const int count = static_cast<int>(parameter.dim());
     if (wanted.is_replicate()) {
       dims[name] = FlatLayout::kNoDim;
@@ -195,15 +207,15 @@ void fully_shard(nn::Module& module, const DeviceMesh& mesh, FullyShardOptions o
                  Tensor::Site site) {
   const ShardAxes axes = checked_axes(mesh);
   // First: what follows refuses on all ranks, or on none.
-  Storage storage;
+  ParameterWishes wishes;
   std::exception_ptr fault;
   std::string text;
   try {
-    storage = storage_of(module, options);
-    text = text_of(storage);
-  } catch (const std::exception& error) {  // of the user's function, perhaps on this rank alone
+    wishes = wishes_of(module, options);
+    text = text_of(wishes);
+  } catch (const std::exception& error) {  // of the user's functions, perhaps on this rank alone
     fault = std::current_exception();
-    text = std::string("no storage: ") + error.what() + "\n";
+    text = std::string("no placements: ") + error.what() + "\n";
   }
   try {
     check_same_model("fully_shard", module, mesh.group(), site, text);
@@ -213,9 +225,17 @@ void fully_shard(nn::Module& module, const DeviceMesh& mesh, FullyShardOptions o
   }
   if (fault) std::rethrow_exception(fault);
   check_has_parameters(module);
-  const Dims dims = cut_dims(module, storage);
-  check_free_of("fully_shard", module, mesh.group());
-  const std::vector<UnitPlan> plans = planned(module, options.units);
+  const auto left = cut_in_forward(module, wishes, mesh, options.mixed_precision);
+  const Dims dims = cut_dims(module, wishes, left);
+  check_free_of("fully_shard", module, mesh.group(), left);
+  const std::vector<UnitPlan> plans = planned(module, options.units, left);
+  if (!left.empty()) {
+    const auto means = std::make_shared<MeanOfCut>(module, left, mesh.size());
+    module.register_forward_pre_hook([means](nn::Module&, const Tensors&) {
+      means->watch();
+      return Tensors();
+    });
+  }
   const auto run = std::make_shared<ShardRun>(options.prefetch);
   const auto samples = part_of_samples(mesh);
   for (const UnitPlan& plan : plans) {

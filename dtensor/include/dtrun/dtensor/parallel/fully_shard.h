@@ -54,6 +54,14 @@ struct FullyShardOptions {
   /// both axes of a hybrid mesh. FSDP2's shard_placement_fn.
   std::function<std::optional<Placement>(const std::string& name, const Tensor& parameter)>
       storage = {};
+  /// How forward sees a parameter of that name. Not given, or none: Replicate(), whole. Shard(dim):
+  /// cut, as parallelize() has cut it on this very mesh, of one axis, before: for tables and heads
+  /// that are larger than their input. It is not gathered. Its style's `input` and `output` are
+  /// Shard(0), the ranks' samples, which travel instead, as many of each rank; its gradient becomes
+  /// the mean, as others'. Its storage is what it lies as, its dtype is what is computed with.
+  /// Other combinations are refused: a rank's samples need the whole parameter.
+  std::function<std::optional<Placement>(const std::string& name, const Tensor& parameter)>
+      compute = {};
 };
 
 /// Parameters become the first rank's, cut; buffers stay whole on every rank. Parameters that
@@ -63,9 +71,9 @@ struct FullyShardOptions {
 /// @param mesh of one axis, or of two: replicate, shard (hybrid: gathers stay within a line of the
 /// second axis, gradients are averaged over both)
 /// @throws Error kInvalidArgument for another mesh, parameters distributed along these axes, such
-/// without dims that are to be cut, and a `storage` that is no dim of its parameter; kNotFound for
-/// a pattern that matches no module; kDisagreement, naming the first difference, where the ranks'
-/// modules differ. Nothing is changed then
+/// without dims that are to be cut, a `storage` that is no dim of its parameter, and a `compute`
+/// that cannot be; kNotFound for a pattern that matches no module; kDisagreement, naming the first
+/// difference, where the ranks' modules differ. Nothing is changed then
 void fully_shard(nn::Module& module, const DeviceMesh& mesh, FullyShardOptions options = {},
                  Tensor::Site site = Tensor::Site::current());
 
