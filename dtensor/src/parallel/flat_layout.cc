@@ -38,6 +38,7 @@ Chunk FlatLayout::chunk(std::size_t tensor, int rank) const {
 
 Shape FlatLayout::part_shape(std::size_t tensor, int rank) const {
   Shape shape = shapes_[tensor];
+  if (dims_[tensor] == kNoDim) return shape;
   shape[index(dims_[tensor])] = chunk(tensor, rank).size;
   return shape;
 }
@@ -53,6 +54,7 @@ LocalTensor FlatLayout::part(const LocalTensor& block, std::size_t tensor, int r
 }
 
 LocalTensor FlatLayout::rows(const LocalTensor& whole, std::size_t tensor, int rank) const {
+  if (dims_[tensor] == kNoDim) return whole;
   const Chunk its = chunk(tensor, rank);
   return whole.narrow(dims_[tensor], its.offset, its.size);
 }

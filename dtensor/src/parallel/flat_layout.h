@@ -12,8 +12,11 @@ namespace dtrun::dtensor {
 
 class FlatLayout {
  public:
-  /// @param shapes of the whole tensors, of at least one dim
-  /// @param dims that are cut, by torch.chunk's rule; empty: dim 0 of all
+  /// Of a tensor that is not cut: each rank has all of it.
+  static constexpr int kNoDim = -1;
+
+  /// @param shapes of the whole tensors; of at least one dim where they are cut
+  /// @param dims that are cut, by torch.chunk's rule, or kNoDim; empty: dim 0 of all
   FlatLayout(std::vector<tensors::Shape> shapes, int ranks, std::vector<int> dims = {});
 
   std::size_t count() const { return shapes_.size(); }

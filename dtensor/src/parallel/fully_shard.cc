@@ -4,10 +4,13 @@
 #include <exception>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/mesh/spec.h"
+#include "parallel/cut_in_forward.h"
+#include "parallel/flat_layout.h"
 #include "parallel/model_agreement.h"
 #include "parallel/module_names.h"
 #include "parallel/part_hooks.h"
@@ -52,7 +55,9 @@ std::size_t owner_of(const Tensor& parameter, const std::vector<ParameterPlace>&
   return owner.value();
 }
 
-std::vector<UnitPlan> planned(nn::Module& module, const std::vector<std::string>& patterns) {
+/// @param left what belongs to no unit
+std::vector<UnitPlan> planned(nn::Module& module, const std::vector<std::string>& patterns,
+                              const std::set<std::string>& left) {
   std::vector<UnitPlan> units = {{"", &module, {}}};
   for (const std::string& pattern : patterns) {
     for (const auto& [path, within] : matching_modules("fully_shard", module, pattern)) {
@@ -62,18 +67,14 @@ std::vector<UnitPlan> planned(nn::Module& module, const std::vector<std::string>
   }
   std::vector<ParameterPlace> places;
   append_places(module, 0, units, places);
-  for (const auto& [name, parameter] : module.named_parameters())
+  for (const auto& [name, parameter] : module.named_parameters()) {
+    if (left.contains(name)) continue;
     units[owner_of(parameter, places)].parameters.emplace_back(name, parameter);
+  }
   return units;
 }
 
-void check_shapes(const nn::Module& module) {
-  for (const auto& [name, parameter] : module.named_parameters()) {
-    if (parameter.dim() > 0) continue;
-    throw Error(ErrorCode::kInvalidArgument,
-                "fully_shard: \"" + name + "\" is a single number without dims",
-                "parameters are cut along their first dim", "a shape of {1}");
-  }
+void check_has_parameters(const nn::Module& module) {
   if (!module.parameters().empty()) return;
   throw Error(ErrorCode::kInvalidArgument,
               "fully_shard of " + module.name() + ", which has no parameters", "",
@@ -89,40 +90,57 @@ ShardAxes checked_axes(const DeviceMesh& mesh) {
       "a slice such as mesh[\"dp\"], or mesh[{\"replicate\", \"shard\"}]");
 }
 
-/// By a parameter's name: how it is kept, and the dim along which it is cut.
-using Storage = std::map<std::string, Placement>;
+/// By a parameter's name: the dim along which it is cut, or FlatLayout::kNoDim.
 using Dims = std::map<std::string, int>;
 
-Storage storage_of(const nn::Module& module, const FullyShardOptions& options) {
-  Storage storage;
+ParameterWishes wishes_of(const nn::Module& module, const FullyShardOptions& options) {
+  ParameterWishes wishes;
   for (const auto& [name, parameter] : module.named_parameters()) {
-    const std::optional<Placement> told =
-        options.storage ? options.storage(name, parameter) : std::nullopt;
-    storage.emplace(name, told.value_or(Shard(0)));
+    const auto told = [&, &of = name, &its = parameter](const auto& function) {
+      return function ? function(of, its) : std::optional<Placement>();
+    };
+    const Placement compute = told(options.compute).value_or(Replicate());
+    const Placement usual = compute.is_replicate() ? Shard(0) : compute;
+    wishes.emplace(name, ParameterWish{told(options.storage).value_or(usual), compute});
   }
-  return storage;
+  return wishes;
 }
 
 /// What all ranks have to have asked for.
-std::string text_of(const Storage& storage) {
+std::string text_of(const ParameterWishes& wishes) {
   std::string text;
-  for (const auto& [name, placement] : storage)
-    text += "the storage of \"" + name + "\", " + placement.to_string() + "\n";
+  for (const auto& [name, wish] : wishes) {
+    text += "the storage of \"" + name + "\", " + wish.storage.to_string() + ", computed as " +
+            wish.compute.to_string() + "\n";
+  }
   return text;
 }
 
-Dims cut_dims(const nn::Module& module, const Storage& storage) {
+Dims cut_dims(const nn::Module& module, const ParameterWishes& wishes,
+              const std::set<std::string>& left) {
   Dims dims;
   for (const auto& [name, parameter] : module.named_parameters()) {
-    const Placement& wanted = storage.at(name);
+    if (left.contains(name)) continue;
+    const Placement& wanted = wishes.at(name).storage;
     const int count = static_cast<int>(parameter.dim());
+    if (wanted.is_replicate()) {
+      dims[name] = FlatLayout::kNoDim;
+      continue;
+    }
+    if (count == 0) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "fully_shard: \"" + name + "\" is a single number without dims",
+                  "there is no dim to cut it along",
+                  "a `storage` that gives Replicate() for it, or a shape of {1}");
+    }
     const bool is_dim =
         wanted.is_shard() && !wanted.is_ragged() && wanted.dim() >= -count && wanted.dim() < count;
     if (!is_dim) {
       throw Error(ErrorCode::kInvalidArgument,
                   "fully_shard: storage of \"" + name + "\", of shape " +
                       tensors::shape_to_string(parameter.shape()) + ", as " + wanted.to_string(),
-                  "each rank keeps a part of it", "Shard() of one of its dims");
+                  "each rank keeps a part of it, or all of it",
+                  "Shard() of one of its dims, or Replicate()");
     }
     dims[name] = wanted.dim() < 0 ? wanted.dim() + count : wanted.dim();
   }
@@ -131,15 +149,17 @@ Dims cut_dims(const nn::Module& module, const Storage& storage) {
 
 std::vector<ShardedBlock> blocks_of(const UnitPlan& plan, const ShardAxes& axes, const Dims& dims,
                                     const MixedPrecision& precision, const Tensor::Site& site) {
-  std::map<DType, std::vector<ShardedParameter>> by_dtype;
+  // What is kept whole is not gathered: it lies in blocks of its own.
+  std::map<std::pair<DType, bool>, std::vector<ShardedParameter>> alike;
   for (const auto& [name, parameter] : plan.parameters) {
     const Shape whole_here =
         parameter.is_deferred() ? parameter.shape() : parameter.local().shape();
-    by_dtype[parameter.dtype()].push_back(
-        {name, parameter, parameter.spec(), whole_here, dims.at(name)});
+    const int dim = dims.at(name);
+    alike[{parameter.dtype(), dim == FlatLayout::kNoDim}].push_back(
+        {name, parameter, parameter.spec(), whole_here, dim});
   }
   std::vector<ShardedBlock> blocks;
-  for (auto& [dtype, parameters] : by_dtype)
+  for (auto& [kind, parameters] : alike)
     blocks.emplace_back(std::move(parameters), axes, precision, site);
   return blocks;
 }
@@ -187,15 +207,15 @@ void fully_shard(nn::Module& module, const DeviceMesh& mesh, FullyShardOptions o
                  Tensor::Site site) {
   const ShardAxes axes = checked_axes(mesh);
   // First: what follows refuses on all ranks, or on none.
-  Storage storage;
+  ParameterWishes wishes;
   std::exception_ptr fault;
   std::string text;
   try {
-    storage = storage_of(module, options);
-    text = text_of(storage);
-  } catch (const std::exception& error) {  // of the user's function, perhaps on this rank alone
+    wishes = wishes_of(module, options);
+    text = text_of(wishes);
+  } catch (const std::exception& error) {  // of the user's functions, perhaps on this rank alone
     fault = std::current_exception();
-    text = std::string("no storage: ") + error.what() + "\n";
+    text = std::string("no placements: ") + error.what() + "\n";
   }
   try {
     check_same_model("fully_shard", module, mesh.group(), site, text);
@@ -204,10 +224,18 @@ void fully_shard(nn::Module& module, const DeviceMesh& mesh, FullyShardOptions o
     throw;
   }
   if (fault) std::rethrow_exception(fault);
-  check_shapes(module);
-  const Dims dims = cut_dims(module, storage);
-  check_free_of("fully_shard", module, mesh.group());
-  const std::vector<UnitPlan> plans = planned(module, options.units);
+  check_has_parameters(module);
+  const auto left = cut_in_forward(module, wishes, mesh, options.mixed_precision);
+  const Dims dims = cut_dims(module, wishes, left);
+  check_free_of("fully_shard", module, mesh.group(), left);
+  const std::vector<UnitPlan> plans = planned(module, options.units, left);
+  if (!left.empty()) {
+    const auto means = std::make_shared<MeanOfCut>(module, left, mesh.size());
+    module.register_forward_pre_hook([means](nn::Module&, const Tensors&) {
+      means->watch();
+      return Tensors();
+    });
+  }
   const auto run = std::make_shared<ShardRun>(options.prefetch);
   const auto samples = part_of_samples(mesh);
   for (const UnitPlan& plan : plans) {

@@ -122,8 +122,10 @@ bool shares_ranks(const Tensor& tensor, const ProcessGroup& group) {
   return shared > 1;
 }
 
-void check_free_of(const char* call, const nn::Module& module, const ProcessGroup& group) {
+void check_free_of(const char* call, const nn::Module& module, const ProcessGroup& group,
+                   const std::set<std::string>& but) {
   const auto check = [&](const std::string& name, const Tensor& tensor) {
+    if (but.contains(name)) return;
     if (!tensor.is_distributed() || !shares_ranks(tensor, group)) return;
     throw Error(ErrorCode::kInvalidArgument,
                 std::string(call) + ": \"" + name + "\" is distributed already, " +

@@ -1,6 +1,7 @@
 // Whether all ranks of a group have the same model, asked once when it is made parallel.
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "dtrun/dtensor/mesh/device_mesh.h"
@@ -21,7 +22,8 @@ const ProcessGroup& group_of_one_axis(const char* call, const DeviceMesh& mesh);
 bool shares_ranks(const Tensor& tensor, const ProcessGroup& group);
 
 /// @throws Error kInvalidArgument where a parameter or buffer is distributed over ranks of the
-/// group
-void check_free_of(const char* call, const nn::Module& module, const ProcessGroup& group);
+/// group, unless it is named
+void check_free_of(const char* call, const nn::Module& module, const ProcessGroup& group,
+                   const std::set<std::string>& but = {});
 
 }  // namespace dtrun::dtensor

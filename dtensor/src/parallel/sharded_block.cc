@@ -47,11 +47,15 @@ ShardedBlock::ShardedBlock(std::vector<ShardedParameter> parameters, ShardAxes a
   } else {
     whole_.dtype = reduce_dtype_ = dtype;
   }
-  whole_.storage = tensors::Storage::wrap(
-      nullptr,
-      static_cast<std::size_t>(layout_.whole_elements()) * tensors::item_size(whole_.dtype), device,
-      [] {});
   parts_ = tensors::empty({layout_.part_elements(rank())}, {dtype, device});
+  const std::int64_t elements = is_cut() ? layout_.whole_elements() : parts_.numel();
+  // Parameters that are shown as they are kept have the versions of what is kept: a graph that
+  // saved them does not go on with others.
+  whole_.storage = is_shown_as_kept() ? parts_.storage()
+                                      : tensors::Storage::wrap(nullptr,
+                                                               static_cast<std::size_t>(elements) *
+                                                                   tensors::item_size(whole_.dtype),
+                                                               device, [] {});
   const NoGrad no_grad;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i].parameter;
@@ -68,6 +72,10 @@ ShardedBlock::ShardedBlock(std::vector<ShardedParameter> parameters, ShardAxes a
 }
 
 Spec ShardedBlock::spec_of(const ShardedParameter& each) const {
+  if (each.dim == FlatLayout::kNoDim) {
+    return replicated_spec(axes_.mesh, each.whole_spec, each.parameter.shape(),
+                           each.parameter.dtype());
+  }
   return sharded_spec(axes_.mesh, each.whole_spec, each.parameter.shape(), each.parameter.dtype(),
                       each.dim);
 }
@@ -95,10 +103,15 @@ void ShardedBlock::collect(const Tensors& sharded) {
 void ShardedBlock::start_gather(const Tensors& sharded) {
   if (is_whole() || gather_) return;
   collect(sharded);
+  if (is_shown_as_kept()) return;
   // Graphs that saved the whole numbers of before must not go on with others.
   const std::uint32_t version = parts_.storage()->version();
   if (whole_.numbers_of != version) whole_.storage->count_write();
   whole_.numbers_of = version;
+  if (!is_cut()) {
+    hold_whole(parts_.to(whole_.dtype));
+    return;
+  }
 
   Gather gather;
   gather.sent = parts_.dtype() == whole_.dtype ? parts_ : parts_.to(whole_.dtype);
@@ -126,19 +139,26 @@ void ShardedBlock::finish_gather() {
           .copy_(layout_.part(gather.received[static_cast<std::size_t>(from)], i, from));
     }
   }
+  hold_whole(memory);
+}
+
+void ShardedBlock::hold_whole(const LocalTensor& memory) {
   whole_.memory = memory;
   whole_.storage->point_to(memory.data());
 }
 
 void ShardedBlock::give_back() {
+  if (is_shown_as_kept()) return;
   gather_.reset();
   whole_.memory = {};
   whole_.storage->point_to(nullptr);
 }
 
 Tensor ShardedBlock::whole(std::size_t parameter) const {
-  const LocalTensor block(whole_.storage, whole_.dtype, {layout_.whole_elements()}, {1});
-  const LocalTensor local = layout_.whole(block, parameter);
+  const std::int64_t elements = is_cut() ? layout_.whole_elements() : parts_.numel();
+  const LocalTensor block(whole_.storage, whole_.dtype, {elements}, {1});
+  const LocalTensor local =
+      is_cut() ? layout_.whole(block, parameter) : layout_.part(block, parameter, rank());
   const Spec& spec = parameters_[parameter].whole_spec;
   if (!spec) return local;
   return Tensor(
@@ -148,32 +168,43 @@ Tensor ShardedBlock::whole(std::size_t parameter) const {
 
 ShardedBlock::Reduction ShardedBlock::start_reduce(const Tensors& gradients) const {
   const auto count = static_cast<std::int64_t>(parameters_.size());
-  std::int64_t elements = 0;
-  for (int to = 0; to < ranks(); ++to) elements += layout_.part_elements(to) + count;
   Reduction reduction;
   const tensors::TensorOptions options{reduce_dtype_, parts_.device()};
+  reduction.numbers = tensors::empty({layout_.part_elements(rank()) + count}, options);
+  if (!is_cut()) {
+    write_gradients(reduction.numbers, gradients, rank());
+    reduction.work =
+        axes_.mesh.group().all_reduce(reduction.numbers, ReduceOp::avg, {.async = true});
+    return reduction;
+  }
+  std::int64_t elements = 0;
+  for (int to = 0; to < ranks(); ++to) elements += layout_.part_elements(to) + count;
   reduction.sent = tensors::empty({elements}, options);
   std::vector<LocalTensor> by_rank;
   std::int64_t offset = 0;
   for (int to = 0; to < ranks(); ++to) {
     const std::int64_t size = layout_.part_elements(to) + count;
-    const LocalTensor& block = by_rank.emplace_back(reduction.sent.narrow(0, offset, size));
+    write_gradients(by_rank.emplace_back(reduction.sent.narrow(0, offset, size)), gradients, to);
     offset += size;
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      const LocalTensor part = layout_.part(block, i, to);
-      const bool is_there = gradients[i].defined();
-      if (is_there) {
-        part.copy_(layout_.rows(gradients[i].local(), i, to));
-      } else {
-        part.fill_(0);
-      }
-      block.select(0, size - count + static_cast<std::int64_t>(i)).fill_(is_there ? 1 : 0);
-    }
   }
-  reduction.numbers = tensors::empty({layout_.part_elements(rank()) + count}, options);
   reduction.work =
       axes_.shard().reduce_scatter(reduction.numbers, by_rank, ReduceOp::avg, {.async = true});
   return reduction;
+}
+
+void ShardedBlock::write_gradients(const LocalTensor& to, const Tensors& gradients,
+                                   int rank) const {
+  std::int64_t share = layout_.part_elements(rank);
+  for (std::size_t i = 0; i < parameters_.size(); ++i, ++share) {
+    const LocalTensor part = layout_.part(to, i, rank);
+    const bool is_there = gradients[i].defined();
+    if (is_there) {
+      part.copy_(layout_.rows(gradients[i].local(), i, rank));
+    } else {
+      part.fill_(0);
+    }
+    to.select(0, share).fill_(is_there ? 1 : 0);
+  }
 }
 
 void ShardedBlock::start_replicas(Reduction& reduction) const {
@@ -181,7 +212,8 @@ void ShardedBlock::start_replicas(Reduction& reduction) const {
   reduction.work.wait();
   reduction.sent = {};
   reduction.work = {};
-  if (!axes_.is_hybrid()) return;
+  // What is not cut has been averaged over both axes.
+  if (!axes_.is_hybrid() || !is_cut()) return;
   reduction.work = axes_.replicate().all_reduce(reduction.numbers, ReduceOp::avg, {.async = true});
 }
 

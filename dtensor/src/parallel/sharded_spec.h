@@ -1,4 +1,5 @@
-// Where the part of a parameter lies that is cut along an axis of ranks which had copies.
+// Where the part of a parameter lies that is cut along an axis of ranks which had copies, and where
+// one lies that they keep copies of.
 #pragma once
 
 #include "dtrun/dtensor/mesh/device_mesh.h"
@@ -12,5 +13,9 @@ namespace dtrun::dtensor {
 /// @param whole on other axes; none: a plain tensor
 Spec sharded_spec(const DeviceMesh& mesh, const Spec& whole, const tensors::Shape& shape,
                   tensors::DType dtype, int dim = 0);
+
+/// Replicate() along all axes of `mesh`; as it was along other axes. @param whole as above
+Spec replicated_spec(const DeviceMesh& mesh, const Spec& whole, const tensors::Shape& shape,
+                     tensors::DType dtype);
 
 }  // namespace dtrun::dtensor

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "dtensor/parallel/small_models.h"
+#include "dtensor/parallel/trained_reader.h"
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/autograd/function.h"
 #include "dtrun/dtensor/autograd/grad.h"
@@ -13,7 +13,6 @@
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/optim/adam.h"
-#include "dtrun/dtensor/optim/clip_grad.h"
 #include "dtrun/dtensor/parallel/parallelize.h"
 #include "dtrun/tensor/host_memory.h"
 #include "support/rank_threads.h"
@@ -22,51 +21,6 @@ namespace dtrun::dtensor {
 namespace {
 
 using Counts = std::map<std::string, std::int64_t>;
-
-optim::AdamW made_optimizer(const nn::Module& model) {
-  return optim::AdamW(model.parameters(), {.lr = 0.05, .weight_decay = 0.1});
-}
-
-void take_step(const nn::Module& model, optim::AdamW& optimizer) {
-  optim::clip_grad_norm_(model.parameters(), 0.5);
-  optimizer.step();
-}
-
-void expect_weights(const nn::Module& found, const nn::Module& expected, double tolerance = 1e-10) {
-  const auto parameters = found.named_parameters(), others = expected.named_parameters();
-  ASSERT_EQ(parameters.size(), others.size());
-  for (std::size_t i = 0; i < parameters.size(); ++i)
-    expect_near(parameters[i].second, others[i].second, parameters[i].first, tolerance);
-}
-
-/// Three steps of one rank.
-std::shared_ptr<Reader> trained_on_one_rank() {
-  const auto model = made_reader();
-  optim::AdamW optimizer = made_optimizer(*model);
-  for (int i = 0; i < 3; ++i) {
-    optimizer.zero_grad();
-    loss_of(*model, 0, 12).backward();
-    take_step(*model, optimizer);
-  }
-  return model;
-}
-
-const Reader& trained() {
-  static const auto kModel = trained_on_one_rank();
-  return *kModel;
-}
-
-/// The same on these ranks, each with its part of the samples.
-void expect_trains_as_one_rank(Reader& model, const ProcessGroup& samples) {
-  optim::AdamW optimizer = made_optimizer(model);
-  for (int i = 0; i < 3; ++i) {
-    optimizer.zero_grad();
-    part_of_loss(model, samples).backward();
-    take_step(model, optimizer);
-  }
-  expect_gradients(model, trained(), 1e-10);
-  expect_weights(model, trained());
-}
 
 TEST(FullyShardTest, AnyNumberOfRanksTrainsAsOneRankOnAllSamples) {
   for (const int ranks : {1, 2, 3, 4}) {
@@ -168,7 +122,7 @@ TEST(FullyShardTest, StorageThatIsNoDimOrDiffersIsRefused) {
     };
     expect_refused([&] { shard(Shard(2)); },
                    "storage of \"head.weight\", of shape [5, 8], as S(2)");
-    expect_refused([&] { shard(Replicate()); }, "as R");
+    expect_refused([&] { shard(Partial()); }, "as P");
     try {
       shard(Shard(group.rank()));
       ADD_FAILURE() << "not refused";

@@ -8,8 +8,8 @@
 //     loss_of((*model)(my_samples)).backward();
 //
 // Outside of forward the parameters are distributed tensors, Shard(0) along the axis unless
-// `storage` says another dim: norms, clipping and state_dict() know them as such. Within forward
-// they are whole.
+// `storage` says another dim, or Replicate(): norms, clipping and state_dict() know them as such.
+// Within forward they are whole.
 #pragma once
 
 #include <functional>
@@ -48,10 +48,20 @@ struct FullyShardOptions {
   /// alone weights and gradients are whole.
   int prefetch = 1;
   MixedPrecision mixed_precision = {};
-  /// How a parameter of that name is kept: cut along any dim, Shard(dim). Not given, or none:
-  /// Shard(0). Dims that the ranks do not divide are legal. FSDP2's shard_placement_fn.
+  /// How a parameter of that name is kept: cut along any dim, Shard(dim), or whole on every rank,
+  /// Replicate(). Not given, or none: Shard(0). Dims that the ranks do not divide are legal. What
+  /// is whole is not gathered; its gradients are averaged in one all_reduce a unit and dtype, over
+  /// both axes of a hybrid mesh. FSDP2's shard_placement_fn.
   std::function<std::optional<Placement>(const std::string& name, const Tensor& parameter)>
       storage = {};
+  /// How forward sees a parameter of that name. Not given, or none: Replicate(), whole. Shard(dim):
+  /// cut, as parallelize() has cut it on this very mesh, of one axis, before: for tables and heads
+  /// that are larger than their input. It is not gathered. Its style's `input` and `output` are
+  /// Shard(0), the ranks' samples, which travel instead, as many of each rank; its gradient becomes
+  /// the mean, as others'. Its storage is what it lies as, its dtype is what is computed with.
+  /// Other combinations are refused: a rank's samples need the whole parameter.
+  std::function<std::optional<Placement>(const std::string& name, const Tensor& parameter)>
+      compute = {};
 };
 
 /// Parameters become the first rank's, cut; buffers stay whole on every rank. Parameters that
@@ -60,10 +70,10 @@ struct FullyShardOptions {
 /// is one that checkpoint() is called with, or is part of.
 /// @param mesh of one axis, or of two: replicate, shard (hybrid: gathers stay within a line of the
 /// second axis, gradients are averaged over both)
-/// @throws Error kInvalidArgument for another mesh, parameters distributed along these axes, and
-/// such without dims, and a `storage` that is no dim of its parameter; kNotFound for a pattern that
-/// matches no module; kDisagreement, naming the first difference, where the ranks' modules differ.
-/// Nothing is changed then
+/// @throws Error kInvalidArgument for another mesh, parameters distributed along these axes, such
+/// without dims that are to be cut, a `storage` that is no dim of its parameter, and a `compute`
+/// that cannot be; kNotFound for a pattern that matches no module; kDisagreement, naming the first
+/// difference, where the ranks' modules differ. Nothing is changed then
 void fully_shard(nn::Module& module, const DeviceMesh& mesh, FullyShardOptions options = {},
                  Tensor::Site site = Tensor::Site::current());
 
