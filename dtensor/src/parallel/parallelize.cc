@@ -1,8 +1,10 @@
 #include "dtrun/dtensor/parallel/parallelize.h"
 
+#include <algorithm>
 #include <memory>
 #include <sstream>
 
+#include "autograd/random_part.h"
 #include "dispatch/result_wish.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/mesh/spec.h"
@@ -32,6 +34,28 @@ Tensor brought(const Tensor& tensor, const DeviceMesh& mesh, const Placement& gi
   return Tensor::from_local(tensor, mesh, {given}, options).redistribute({wanted});
 }
 
+/// Where fully_shard() has given this rank samples of its own along this axis, a plain tensor is
+/// not what all ranks have.
+/// @param ranks the mesh's
+void check_is_everywhere(nn::Module& module, const Tensor& tensor, const DeviceMesh& mesh,
+                         const std::vector<int>& ranks) {
+  for (const auto& standing : surroundings::standing()) {
+    const auto* const part = dynamic_cast<const RandomPart*>(standing.get());
+    if (part == nullptr || part->level != RandomPart::Level::samples) continue;
+    const auto shared = std::count_if(part->ranks.begin(), part->ranks.end(), [&](int rank) {
+      return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+    });
+    if (shared < 2) continue;
+    throw Error(ErrorCode::kUsage,
+                "parallelize: " + module.name() + " was called with a plain tensor of shape " +
+                    tensors::shape_to_string(tensor.shape()) +
+                    ", which its style takes as Replicate() on " + mesh.to_string(),
+                "these ranks have different samples, by fully_shard() or data_parallel()",
+                "{.input = Shard(0), .output = Shard(0)} for samples; distribute_tensor() for what "
+                "is the same on all ranks");
+  }
+}
+
 Tensor given_as(const Tensor& tensor, Result result) {
   return result == Result::local ? tensor.to_local() : tensor;
 }
@@ -43,13 +67,16 @@ void hook(nn::Module& module, const DeviceMesh& mesh, const Placement& given,
   if (const auto* const linear = module.as<nn::Linear>()) features = linear->in_features;
   // The forward's end is told of one that a hook has refused, too.
   const auto begun = std::make_shared<int>(0);
-  module.register_forward_pre_hook([=](nn::Module&, const Tensors& inputs) {
-    Tensors changed = inputs;
-    if (!inputs.empty()) changed[0] = brought(inputs[0], mesh, given, wanted, features);
-    ResultWish::enter({mesh, {output}});
-    ++*begun;
-    return changed;
-  });
+  module.register_forward_pre_hook(
+      [=, ranks = mesh.ranks()](nn::Module& called, const Tensors& inputs) {
+        Tensors changed = inputs;
+        if (!inputs.empty() && !inputs[0].is_distributed() && given.is_replicate())
+          check_is_everywhere(called, inputs[0], mesh, ranks);
+        if (!inputs.empty()) changed[0] = brought(inputs[0], mesh, given, wanted, features);
+        ResultWish::enter({mesh, {output}});
+        ++*begun;
+        return changed;
+      });
   module.register_forward_end_hook([begun](nn::Module&) {
     if (*begun == 0) return;
     --*begun;

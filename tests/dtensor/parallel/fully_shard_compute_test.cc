@@ -6,6 +6,7 @@
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/move/comm_counter.h"
+#include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/parallel/fully_shard.h"
 #include "dtrun/dtensor/parallel/parallelize.h"
 #include "support/rank_threads.h"
@@ -94,6 +95,36 @@ TEST(FullyShardComputeTest, OnlySamplesTravelAndGradientsAreSummedOnce) {
     model->table->weight.requires_grad_(true);
     mean(square((*model)(tokens.narrow(0, group.rank() * 2, 2)))).backward();
     expect_gradients(*model, *whole);
+  });
+}
+
+TEST(FullyShardComputeTest, SamplesThatAStyleTakesAsTheSameOnAllRanksAreRefused) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"});
+    const auto model = made_reader();
+    parallelize(*model, mesh, {{"head", Colwise({.output = Shard(0)})}});
+    fully_shard(*model, mesh, {.compute = [](const std::string& name, const Tensor&) {
+      return name == "head.weight" ? SeenAs(Shard(0)) : std::nullopt;
+    }});
+    for (int i = 0; i < 2; ++i) {
+      expect_refused([&] { part_of_loss(*model, group); }, "its style takes as Replicate()",
+                     base::ErrorCode::kUsage);
+    }
+    // What is told to be the same on all ranks is taken.
+    struct Same : nn::Module {
+      nn::Linear layer = register_module("layer", nn::Linear(4, 4, {.bias = false}));
+      DeviceMesh on;
+      explicit Same(DeviceMesh its_mesh) : on(std::move(its_mesh)) {}
+      Tensor forward(const Tensor& x) override {
+        return x * layer(distribute_tensor(ones({4}), on, {Replicate()}));
+      }
+    };
+    const auto same = std::make_shared<Same>(mesh);
+    parallelize(*same, mesh, {{"layer", Colwise({.output = Replicate()})}});
+    fully_shard(*same, mesh,
+                {.compute = [](const std::string&, const Tensor&) { return SeenAs(Shard(0)); }});
+    const Tensor expected = sum(same->layer->weight.full_tensor(), {1}) * (group.rank() + 1);
+    expect_near((*same)(full({4}, group.rank() + 1)), expected, "product", 1e-6);
   });
 }
 

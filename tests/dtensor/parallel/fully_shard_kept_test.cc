@@ -37,7 +37,10 @@ TEST(FullyShardKeptTest, AnyNumberOfRanksTrainsAsOneRankOnAllSamples) {
         test::run_ranks(ranks, [&](const ProcessGroup& group) {
           const DeviceMesh mesh(group, {ranks}, {"dp"});
           const auto model = made_reader(group.rank() == 0 ? 21 : 99);
-          fully_shard(*model, mesh, {.units = units, .prefetch = ranks - 1, .storage = storage});
+          const Reshard reshard = ranks == 3 ? Reshard::after_backward : Reshard::after_forward;
+          fully_shard(
+              *model, mesh,
+              {.units = units, .reshard = reshard, .prefetch = ranks - 1, .storage = storage});
           for (const auto& [name, parameter] : model->named_parameters()) {
             const bool is_whole = storage(name, parameter).has_value();
             EXPECT_EQ(parameter.placements(), Placements{is_whole ? Replicate() : Shard(0)});

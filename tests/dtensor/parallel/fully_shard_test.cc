@@ -234,14 +234,20 @@ TEST(FullyShardTest, WhatIsRecomputedGivesTheSameGradients) {
         whole_blocks ? std::vector<std::string>{"blocks.*"} : std::vector<std::string>{};
     test::run_ranks(2, [&](const ProcessGroup& group) {
       const DeviceMesh mesh(group, {2}, {"dp"});
-      const auto model = made(whole_blocks);
-      fully_shard(*model, mesh, {.units = units});
-      for (int i = 0; i < 2; ++i) {
-        model->zero_grad();
-        const Tensor part = x.narrow(0, group.rank() * 2, 2).clone();
-        part.requires_grad_();
-        mean(square((*model)(part))).backward();
-        expect_gradients(*model, *whole);
+      for (const bool keeps : {false, true}) {
+        const auto model = made(whole_blocks);
+        const auto storage = [&](const std::string& name, const Tensor&) {
+          return keeps && name.find("down") == std::string::npos ? std::optional(Replicate())
+                                                                 : std::nullopt;
+        };
+        fully_shard(*model, mesh, {.units = units, .storage = storage});
+        for (int i = 0; i < 2; ++i) {
+          model->zero_grad();
+          const Tensor part = x.narrow(0, group.rank() * 2, 2).clone();
+          part.requires_grad_();
+          mean(square((*model)(part))).backward();
+          expect_gradients(*model, *whole);
+        }
       }
     });
   }

@@ -56,8 +56,9 @@ class ParallelStyle {
 };
 
 struct StyleOptions {
-  /// How a plain tensor that comes in lies. Default: Replicate(); of Rowwise on a Linear Shard(-1),
-  /// of Sequence Shard(1).
+  /// How a plain tensor that comes in lies. Replicate() is refused in the forward of a model of
+  /// which these ranks have different samples, by fully_shard() on the same axis. Default:
+  /// Replicate(); of Rowwise on a Linear Shard(-1), of Sequence Shard(1).
   std::optional<Placement> input = std::nullopt;
   /// How the output shall lie. Default: Shard(-1) of Colwise, Replicate() of Rowwise, Shard(1) of
   /// Sequence.
