@@ -54,6 +54,10 @@ FactorElement factor_element(double factor, DType dtype) {
   return element;
 }
 
+void scale_in_place(const LocalTensor& tensor, double factor) {
+  tensors::mul_(tensor, rounded(factor, tensor.dtype()));
+}
+
 std::vector<LocalTensor> scaled_copies(std::span<const LocalTensor> list, double factor) {
   std::vector<LocalTensor> copies;
   copies.reserve(list.size());

@@ -21,6 +21,9 @@ struct FactorElement {
 };
 FactorElement factor_element(double factor, tensors::DType dtype);
 
+/// Multiplies it where it lies.
+void scale_in_place(const tensors::LocalTensor& tensor, double factor);
+
 /// The products, in memory of their own.
 std::vector<tensors::LocalTensor> scaled_copies(std::span<const tensors::LocalTensor> tensors,
                                                 double factor);

@@ -37,7 +37,9 @@ class Shrinking {
       : core_(core),
         options_(std::move(options)),
         timeout_(
-            options_.timeout.value_or(std::min<Deadline::Duration>(core.timeout(), kPatience))) {
+            options_.timeout.value_or(std::min<Deadline::Duration>(core.timeout(), kPatience))),
+        arrival_(Deadline::after(time_to_come())),
+        end_(Deadline::after(timeout_)) {
     if (!core_.options().store)
       throw Error(ErrorCode::kUnavailable, "a group without a store cannot be shrunk",
                   "its ranks would have nowhere to meet", "make the group with create()");
@@ -51,10 +53,11 @@ class Shrinking {
     const std::vector<int> members = decide();
     require_membership(members);
     require_first_time();
-    GroupOptions child = child_of(members);
-    BackendSet backends = make(members, child);
+    const Deadline deadline = end_of_making();
+    GroupOptions child = child_of(members, deadline);
+    BackendSet backends = make(members, child, deadline);
     core_.shrinks() = {attempt_ + 1, members};
-    child.timeout = core_.timeout();
+    child.join_by.reset();
     // The old group's failure is overcome: from here on it explains nothing that happens to this
     // rank.
     if (child.record) child.record->set_victim_of(-1);
@@ -71,6 +74,8 @@ class Shrinking {
   static constexpr Deadline::Duration kPatience = std::chrono::seconds(30);
   /// A wait for others is cut into these: some may have ended meanwhile, or the job.
   static constexpr Deadline::Duration kSlice = std::chrono::milliseconds(100);
+  /// What is left of the timeout may be too little to make backends in.
+  static constexpr Deadline::Duration kLeastForMaking = std::chrono::seconds(1);
   static constexpr std::string_view kMade = "made";
   static constexpr char kFailed = '!';  ///< a GroupFailure follows
 
@@ -185,8 +190,13 @@ class Shrinking {
     store().set(keys("here", {core_.rank()}).front(), "1");
   }
 
+  // One timeout for the whole call. A rank that does not come takes three quarters of it.
+  Deadline::Duration time_to_come() const { return timeout_ / 4 * 3; }
+  Deadline end_of_making() const {
+    return Deadline::at(std::max(end_.when(), Deadline::after(kLeastForMaking).when()));
+  }
+
   std::vector<int> decide() {
-    const Deadline deadline = Deadline::after(timeout_);
     for (;;) {
       if (const std::optional<std::string> said = store().try_get(key("members")))
         return read_members(*said);
@@ -195,15 +205,16 @@ class Shrinking {
         return read_members(propose(
             "members", failure_text(cannot_come(ErrorCode::kPeerFailed, ended, " has ended"))));
       const std::vector<int> expected = without(candidates(), ended);
-      if (all_have_said("here", expected, deadline))
+      if (all_have_said("here", expected, arrival_))
         return read_members(propose("members", fmt::format("{}", fmt::join(expected, ","))));
-      if (!deadline.expired()) continue;
+      if (!arrival_.expired()) continue;
       const std::vector<int> absent = silent("here", expected);
       if (names_who_is_left_out() && !absent.empty())
         return read_members(propose(
-            "members", failure_text(cannot_come(
-                           ErrorCode::kTimeout, absent,
-                           fmt::format(" did not come in {}", base::format_duration(timeout_))))));
+            "members",
+            failure_text(cannot_come(
+                ErrorCode::kTimeout, absent,
+                fmt::format(" did not come in {}", base::format_duration(time_to_come()))))));
       return read_members(
           propose("members", fmt::format("{}", fmt::join(without(expected, absent), ","))));
     }
@@ -248,13 +259,14 @@ class Shrinking {
                 "this rank can only leave");
   }
 
-  GroupOptions child_of(const std::vector<int>& members) const {
+  GroupOptions child_of(const std::vector<int>& members, Deadline deadline) const {
     GroupOptions child = core_.options();
     child.name =
         options_.name.value_or(fmt::format("{}-shrink-{}", core_.options().name, attempt_));
     child.backend = core_.spec().to_string();
     child.store = rendezvous::make_prefix_store(key("group"), core_.options().store);
-    child.timeout = timeout_;
+    child.join_by = deadline;
+    child.timeout = core_.timeout();
     child.global_ranks.clear();
     for (const int rank : members) {
       if (rank == core_.rank()) child.rank = static_cast<int>(child.global_ranks.size());
@@ -264,7 +276,8 @@ class Shrinking {
   }
 
   /// The backends, once all members have theirs.
-  BackendSet make(const std::vector<int>& members, const GroupOptions& child) {
+  BackendSet make(const std::vector<int>& members, const GroupOptions& child, Deadline deadline) {
+    const Deadline::Duration time = deadline.remaining();
     BackendSet backends;
     try {
       backends = make_backends(child);
@@ -272,7 +285,6 @@ class Shrinking {
     } catch (const Error& error) {
       propose("verdict", failure_text(not_made(error.summary())));
     }
-    const Deadline deadline = Deadline::after(timeout_);
     for (;;) {
       if (const std::optional<std::string> said = store().try_get(key("verdict"))) {
         well_or_throw(*said);
@@ -286,7 +298,7 @@ class Shrinking {
       } else if (deadline.expired()) {
         propose("verdict", failure_text(not_made(fmt::format("{} took more than {}",
                                                              names_of(silent("made", members)),
-                                                             base::format_duration(timeout_)))));
+                                                             base::format_duration(time)))));
       }
     }
   }
@@ -300,6 +312,8 @@ class Shrinking {
   GroupCore& core_;
   ShrinkOptions options_;
   const Deadline::Duration timeout_;
+  const Deadline arrival_;
+  const Deadline end_;
   std::uint64_t attempt_ = 0;
 };
 

@@ -59,6 +59,7 @@ RankRecord::RankRecord(std::shared_ptr<rendezvous::JobPage> job_page, int local_
   history_ = job_page_->open_history(local_rank);
   is_exact_ = !history_.empty() && job_page_->times() == rendezvous::HistoryPlan::Times::exact;
   begun_ = slot_->operations.load();
+  slot_->passing.store(0);  // an image that this one has replaced may have been in a call
 }
 
 void RankRecord::attach(RankBoard& board) {
@@ -105,7 +106,7 @@ void RankRecord::update(std::uint64_t number, Change change) {
 
 /// The newest operation, as its line's times say it is.
 void RankRecord::write(const Fingerprint& fingerprint, const RecordedGroup& group,
-                       std::uint64_t bytes, Times times) {
+                       std::uint64_t bytes, Times times, std::int64_t page_end) {
   ++begun_;
   newest_ = &shown_on(group.board);
   newest_->number = begun_;
@@ -122,7 +123,7 @@ void RankRecord::write(const Fingerprint& fingerprint, const RecordedGroup& grou
   copy_text(operation.group, group.name);
   operation.sequence = fingerprint.sequence;
   operation.started_ns = times.started_ns;
-  operation.ended_ns = times.ended_ns;
+  operation.ended_ns = page_end;
   operation.bytes = bytes;
   slot_->ring[(begun_ - 1) % rendezvous::kOperationRing] = operation;
   slot_->operations.store(begun_, std::memory_order_release);
@@ -159,7 +160,7 @@ std::uint64_t RankRecord::begin(const Fingerprint& fingerprint, const RecordedGr
                                 std::uint64_t bytes) {
   const std::scoped_lock lock(mutex_);
   ++active_;
-  write(fingerprint, group, bytes, {now_ns(), 0});
+  write(fingerprint, group, bytes, {now_ns(), 0}, 0);
   set_state(RankState::kInCollective);
   return begun_;
 }
@@ -168,11 +169,16 @@ std::uint64_t RankRecord::pass(const Fingerprint& fingerprint, const RecordedGro
                                std::uint64_t bytes, std::int64_t started_ns) {
   const std::scoped_lock lock(mutex_);
   const std::int64_t now = started_ns != 0 ? started_ns : now_ns();
-  write(fingerprint, group, bytes, {now, now});
+  // A rank that is killed before passed() has not ended it. The word says so at less cost than a
+  // second write to both rings. Another thread may have it, in another group.
+  const bool is_marked =
+      slot_ != nullptr && !is_exact_ && slot_->passing.load(std::memory_order_acquire) == 0;
+  if (is_marked) slot_->passing.store(begun_ + 1, std::memory_order_relaxed);
+  write(fingerprint, group, bytes, {now, now}, is_marked ? now : 0);
   return begun_;
 }
 
-void RankRecord::passed(std::uint64_t number) {
+void RankRecord::write_end(std::uint64_t number) {
   const std::scoped_lock lock(mutex_);
   const std::int64_t now = now_ns();
   update(number, [now](rendezvous::Operation& operation) { operation.ended_ns = now; });
@@ -181,6 +187,8 @@ void RankRecord::passed(std::uint64_t number) {
 void RankRecord::go_on(std::uint64_t number) {
   const std::scoped_lock lock(mutex_);
   update(number, [](rendezvous::Operation& operation) { operation.ended_ns = 0; });
+  if (slot_ != nullptr && slot_->passing.load(std::memory_order_relaxed) == number)
+    slot_->passing.store(0, std::memory_order_release);
   ++active_;
   set_state(RankState::kInCollective);
   Shown* const shown = shown_of(number);

@@ -49,16 +49,21 @@ class RankRecord {
   /// @return the operation's number, for end()
   std::uint64_t begin(const Fingerprint& fingerprint, const RecordedGroup& group,
                       std::uint64_t bytes);
-  /// begin() and end() in one, for an operation that is about to be over. @return as begin()
-  /// @param started_ns when it began; 0: now
+  /// For an operation that is about to be over: as begin(), but passed() or go_on() must follow at
+  /// once. @param started_ns when it began; 0: now
   std::uint64_t pass(const Fingerprint& fingerprint, const RecordedGroup& group,
                      std::uint64_t bytes, std::int64_t started_ns = 0);
   /// It was not over.
   void go_on(std::uint64_t number);
   /// Whether the job is traced, so that the times are to be exact.
   bool is_exact() const { return is_exact_; }
-  /// Of an operation that pass() has told of: it is over now.
-  void passed(std::uint64_t number);
+  /// Of an operation that pass() has told of: it is over now. Two moves where the page shows when
+  /// it began in place of when it ended, as it does unless the job is traced.
+  void passed(std::uint64_t number) {
+    if (slot_ == nullptr) return;
+    if (slot_->passing.load(std::memory_order_relaxed) != number) return write_end(number);
+    slot_->passing.store(0, std::memory_order_release);
+  }
   void waiting_for(std::uint64_t number, int global_rank);
   void end(std::uint64_t number, Outcome outcome);
   /// This rank fails because of that one.
@@ -71,8 +76,10 @@ class RankRecord {
     std::int64_t started_ns;
     std::int64_t ended_ns;
   };
+  /// @param page_end the page's ended_ns, where it is not the board's
   void write(const Fingerprint& fingerprint, const RecordedGroup& group, std::uint64_t bytes,
-             Times times);
+             Times times, std::int64_t page_end);
+  void write_end(std::uint64_t number);
   void write_history(const rendezvous::Operation& operation, const Fingerprint& fingerprint,
                      const RecordedGroup& group);
   void set_state(rendezvous::RankState state);

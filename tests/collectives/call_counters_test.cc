@@ -96,6 +96,40 @@ TEST(CallCountersTest, EveryBackendCountsCallsAndBytes) {
   });
 }
 
+// Its terms are no tensors of the caller's.
+TEST(CallCountersTest, APremulSumCountsTheTensorsOfTheCaller) {
+  for (const Transport transport : {Transport::automatic, Transport::tcp}) {
+    const auto page = test::page_of_ranks(2);
+    run_ranks(2, {.transport = transport, .job_page = page}, [&](const ProcessGroup& group) {
+      const std::uint64_t begin = page->slot(group.rank()).bytes;
+      std::uint64_t expected = 0;
+      const auto expect_counted = [&](std::uint64_t bytes) {
+        expected += bytes;
+        std::uint64_t counted = 0;
+        for (const CallCount& count : group.call_counters().operations) counted += count.bytes;
+        EXPECT_EQ(counted, expected);
+        EXPECT_EQ(page->slot(group.rank()).bytes - begin, expected);
+      };
+      for (const bool async : {false, true}) {
+        const CallOptions options{.async = async, .factor = 2};
+        const tensors::LocalTensor numbers = flat_ones(10), apart = flat_ones(10);
+        group.all_reduce(numbers, ReduceOp::premul_sum, options).wait();
+        expect_counted(40);
+        group.all_reduce_into_tensor(numbers, numbers, ReduceOp::premul_sum, options).wait();
+        expect_counted(40);
+        EXPECT_EQ(numbers.to_vector(), std::vector<double>(10, 16));
+        group.all_reduce_into_tensor(numbers, apart, ReduceOp::premul_sum, options).wait();
+        expect_counted(80);
+        group.reduce(apart, 0, ReduceOp::premul_sum, options).wait();
+        expect_counted(40);
+        EXPECT_EQ(apart.to_vector(), std::vector<double>(10, group.rank() == 0 ? 4 : 1));
+        group.reduce_scatter_tensor(flat_ones(5), apart, ReduceOp::premul_sum, options).wait();
+        expect_counted(60);
+      }
+    });
+  }
+}
+
 TEST(CallCountersTest, NcclCountsAndTimesThem) {
   test::NcclJob job(2);
   job.tensors_of = tensors::DeviceType::cpu;

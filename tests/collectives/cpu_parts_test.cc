@@ -330,6 +330,44 @@ TEST(RankRecordTest, EachBoardShowsTheOperationsOfItsWorld) {
   EXPECT_EQ(record.line().victim_of, 2);
 }
 
+// Of two threads one has the word of the slot, the other writes twice.
+TEST(RankRecordTest, AShortOperationHasEndedWhenItIsOver) {
+  for (const auto times :
+       {rendezvous::HistoryPlan::Times::coarse, rendezvous::HistoryPlan::Times::exact}) {
+    const auto page = std::make_shared<rendezvous::JobPage>(
+        rendezvous::JobPage::create(1, {.length = 256, .times = times}));
+    RankRecord record(page, 0);
+    const RecordedGroup group("world", 0, {0, 1});
+    const auto running = [&] {
+      std::vector<std::uint64_t> sequences;
+      for (const rendezvous::HistoryEntry& entry : page->history(0))
+        if (entry.operation.ended_ns == 0) sequences.push_back(entry.operation.sequence);
+      return sequences;
+    };
+    const auto pass = [&](std::uint64_t sequence) {
+      Fingerprint print;
+      print.kind = OpKind::barrier;
+      print.sequence = sequence;
+      return record.pass(print, group, 0);
+    };
+    using Sequences = std::vector<std::uint64_t>;
+    const std::uint64_t first = pass(1), second = pass(2);
+    EXPECT_EQ(running(), (Sequences{1, 2}));
+    record.passed(first);
+    EXPECT_EQ(running(), Sequences{2});
+    record.passed(second);
+    EXPECT_EQ(running(), Sequences{});
+    const std::uint64_t late = pass(3);
+    record.go_on(late);
+    record.passed(pass(4));
+    EXPECT_EQ(running(), Sequences{3});
+    EXPECT_EQ(state_of(page->slot(0)), rendezvous::RankState::kInCollective);
+    record.end(late, RankRecord::Outcome::done);
+    EXPECT_EQ(running(), Sequences{});
+    EXPECT_EQ(state_of(page->slot(0)), rendezvous::RankState::kRunning);
+  }
+}
+
 struct ConnectedPair {
   ConnectedPair() {
     int fds[2];

@@ -5,6 +5,8 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,8 +17,10 @@
 #include <future>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "dtrun/base/unique_fd.h"
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/tensor/ops.h"
 #include "support/promptness.h"
@@ -116,6 +120,51 @@ TEST_P(FailureTest, ARankThatDiesInTheMiddleOfMuchDataIsNamed) {
 }
 
 constexpr std::int64_t kMuch = 8'000'000;  // more than a ring or a socket's buffers hold
+
+/// A tensor that kills who writes to it.
+LocalTensor deadly_tensor() {
+  ::signal(SIGSEGV, SIG_DFL);  // the sanitizers have a handler
+  const rlimit no_core{0, 0};
+  ::setrlimit(RLIMIT_CORE, &no_core);
+  void* const memory = ::mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return tensors::from_blob(memory, {1});
+}
+
+// The peer has come already, so the rank takes what it gets at once, by the short way.
+TEST(ShortCallFailureTest, ARankThatDiesInItHasNotEndedIt) {
+  using Call = std::function<void(const ProcessGroup&, const LocalTensor&)>;
+  const std::vector<std::pair<std::string, Call>> calls = {
+      {"all_reduce",
+       [](const ProcessGroup& group, const LocalTensor& target) {
+         group.all_reduce_into_tensor(target, tensors::ones({1}));
+       }},
+      {"scatter", [](const ProcessGroup& group, const LocalTensor& target) {
+         const LocalTensor one = tensors::ones({1});
+         group.scatter(target,
+                       group.rank() == 0 ? std::vector{one, one} : std::vector<LocalTensor>{}, 0);
+       }}};
+  for (const auto& [name, call] : calls) {
+    const base::Pipe pipe = base::make_pipe();
+    RankProcesses ranks(2, {}, Guard::job_page, [&](const ProcessGroup& group) {
+      // The first call of a kind makes the channels.
+      for (int i = 0; i < 2; ++i) call(group, tensors::zeros({1}));
+      group.barrier();
+      char word = 0;
+      if (group.rank() == 1 && ::read(pipe.read_end.get(), &word, 1) != 1) ::_exit(1);
+      call(group, group.rank() == 1 ? deadly_tensor() : tensors::zeros({1}));
+      group.barrier();
+    });
+    ranks.await_operation(0, 4);
+    ASSERT_EQ(::write(pipe.write_end.get(), "x", 1), 1);
+    EXPECT_EQ(WTERMSIG(ranks.wait(1).status), SIGSEGV);
+    const rendezvous::HistoryEntry last = ranks.job_page().history(1).back();
+    EXPECT_EQ(std::string(last.operation.name), name);
+    EXPECT_EQ(last.operation.ended_ns, 0) << name;
+    EXPECT_TRUE(contains(ranks.job_page().describe_cause(), "in " + name + " #"))
+        << ranks.job_page().describe_cause();
+    EXPECT_TRUE(ranks.wait(0).thrown.has_value());
+  }
+}
 
 /// Several, so that a sender knows whether its memory can be read.
 void move_much(const ProcessGroup& group, const LocalTensor& tensor, int times) {

@@ -259,6 +259,39 @@ TEST(ShrinkTest, ADeathInTheMiddleFailsTheAttemptAndTheNextOneGoesWell) {
   for (std::thread& thread : threads) thread.join();
 }
 
+/// How long rank 0's shrink takes where rank 1 comes, and then does nothing more, and rank 2 does
+/// not come.
+Deadline::Duration time_of_a_shrink_in_vain(Deadline::Duration timeout) {
+  const std::shared_ptr<rendezvous::Store> store = rendezvous::make_hash_store();
+  std::promise<void> tried;
+  const std::shared_future<void> is_tried = tried.get_future().share();
+  Deadline::Duration took{};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto group = ProcessGroup::create(test::group_options(store, rank, 3));
+      group.barrier();
+      if (rank == 1) {
+        store->compare_set("shrink/0/excluded", "", "nobody in particular");
+        store->set("shrink/0/here/1", "1");
+      }
+      if (rank != 0) return is_tried.wait();
+      const auto begin = Deadline::Clock::now();
+      expect_thrown(error_of([&] { group.shrink({.timeout = timeout}); }), ErrorCode::kPeerFailed,
+                    "group 'world' could not be shrunk: ");
+      took = Deadline::Clock::now() - begin;
+      tried.set_value();
+    });
+  for (std::thread& thread : threads) thread.join();
+  return took;
+}
+
+TEST(ShrinkTest, OneTimeoutBoundsAllItsWaits) {
+  constexpr seconds kTimeout{2};
+  testing_support::expect_promptness(1.5 * kTimeout,
+                                     [&] { return time_of_a_shrink_in_vain(kTimeout); });
+}
+
 // What an earlier call has left in the store is written by hand.
 TEST(ShrinkTest, WhoLeftAnAttemptAfterItsBackendsWereMadeCannotComeAgain) {
   for (const std::string verdict : {"made", ""}) {

@@ -133,7 +133,7 @@ RankProcesses::Ended RankProcesses::wait(int rank) {
     cause.local_rank = rank;
     cause.pid = child;
     cause.signal = WTERMSIG(ended.status);
-    cause.state_at_death = static_cast<std::int32_t>(job_page_->slot(rank).state.load());
+    cause.state_at_death = static_cast<std::int32_t>(state_of(job_page_->slot(rank)));
     job_page_->abort(cause);
   }
   child = 0;

@@ -93,7 +93,7 @@ LocalRank rank_of(const JobPage& page, int local_rank, pid_t guard, const Proces
   LocalRank rank{slot.global_rank.load(), local_rank};
   const pid_t number = slot.pid.load();
   if (number > 0) rank.pid = table.below_with_number(guard, number).value_or(0);
-  rank.state = static_cast<RankState>(slot.state.load());
+  rank.state = state_of(slot);
   if (rank.pid > 0) rank.is_stopped = state_letter(rank.pid) == 'T';
   const std::vector<HistoryEntry> history = page.history(local_rank);
   if (!history.empty()) rank.newest = history.back();

@@ -98,7 +98,7 @@ bool GroupEngine::deliver_now(const CollectiveView& collective, const Situation&
   for (int look = 0; look < looks; ++look) {
     if (steps.receive(all, collective, channels_)) {
       meeting().pass(collective.fingerprint);
-      if (record.is_exact()) record.passed(number);
+      record.passed(number);
       return true;
     }
     if (call != nullptr && yields_between_looks(look, world_->crowding())) call->wait();
@@ -126,7 +126,7 @@ void GroupEngine::exchange_now(std::span<ShortMessage> messages) {
     message.short_call.count(message.buffer.bytes());
     const std::uint64_t number =
         record.pass(message.fingerprint, recorded_group_, message.buffer.bytes(), begun_ns);
-    if (record.is_exact()) record.passed(number);
+    record.passed(number);
   };
   const auto is_send = [](const ShortMessage& message) {
     return message.fingerprint.kind == OpKind::send;
@@ -171,7 +171,7 @@ bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks
     number = record.pass(plan.collective().fingerprint, recorded_group_, bytes, begun_ns);
     for (int look = 0; look < looks; ++look) {
       if (steps.take(plan, meeting())) {
-        if (record.is_exact()) record.passed(number);
+        record.passed(number);
         return true;
       }
       if (call != nullptr && yields_between_looks(look, world_->crowding())) call->wait();
@@ -180,6 +180,11 @@ bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks
   } catch (const Disagreement&) {
     // The Operation below finds the disagreement again and reports it.
   } catch (const EarlierDisagreement&) {
+  } catch (const base::Error&) {  // a peer's memory cannot be mapped
+    if (number == 0) throw;
+    record.go_on(number);
+    record.end(number, RankRecord::Outcome::failed);
+    throw;
   }
   if (number != 0) record.go_on(number);
   return false;

@@ -43,7 +43,7 @@ CommonsDoor::Company company_of(Transport transport) {
 }  // namespace
 
 std::shared_ptr<World> World::create(const GroupOptions& options) {
-  const Deadline deadline = Deadline::after(options.timeout);
+  const Deadline deadline = options.joining_deadline();
   std::shared_ptr<World> world(new World(options, deadline));
   world->join(options, deadline);
   world->joined_ = true;

@@ -54,7 +54,7 @@ std::optional<Error> gloo_obstacle() {
 }
 
 std::unique_ptr<Backend> make_gloo_backend(const GroupOptions& options) {
-  const base::Deadline deadline = base::Deadline::after(options.timeout);
+  const base::Deadline deadline = options.joining_deadline();
   std::vector<Card> members = adapter::meet_members(options, deadline);
   std::unique_ptr<adapter::MessageLibrary> library(gloo_backend::gloo_module()(options, deadline));
   return std::make_unique<adapter::AdapterBackend>(std::move(library), options, std::move(members));

@@ -78,7 +78,7 @@ std::optional<Error> mpi_obstacle() {
 
 std::unique_ptr<Backend> make_mpi_backend(const GroupOptions& options) {
   require_all_ranks(options);
-  const Deadline deadline = Deadline::after(options.timeout);
+  const Deadline deadline = options.joining_deadline();
   std::vector<Card> members = adapter::meet_members(options, deadline);
   mpi::MpiProcess& process = mpi::MpiProcess::get();
   require_equal_ranks(options, process, deadline);

@@ -10,7 +10,6 @@
 
 namespace dtrun::collectives {
 
-using base::Deadline;
 using base::Error;
 using base::ErrorCode;
 
@@ -56,7 +55,7 @@ std::optional<Error> nccl_obstacle() {
 std::unique_ptr<Backend> make_nccl_backend(const GroupOptions& options) {
   Card mine;
   mine.global_rank = options.global_ranks[static_cast<std::size_t>(options.rank)];
-  const std::vector<Card> cards = exchange_cards(options, mine, Deadline::after(options.timeout));
+  const std::vector<Card> cards = exchange_cards(options, mine, options.joining_deadline());
   nccl::NcclGroupSpec spec;
   spec.key = "nccl";
   spec.name = options.name;

@@ -292,7 +292,7 @@ void WorkerGroup::on_exit(pid_t pid, const base::ExitStatus& status) {
 
 void WorkerGroup::record_end(int local_rank, Rank& rank, const base::ExitStatus& status) {
   rendezvous::RankSlot& slot = page_.slot(local_rank);
-  rank.state_at_end = static_cast<RankState>(slot.state.load());
+  rank.state_at_end = state_of(slot);
   if (rank.state_at_end != RankState::kLeft)
     slot.state = static_cast<std::uint32_t>(RankState::kExited);
   RankEnd end;
@@ -427,7 +427,7 @@ RankView WorkerGroup::view(int local_rank) const {
   result.pid = rank.number_outside;
   result.alive = !rank.end.has_value();
   result.code = rank.end ? rank.end->code : 0;
-  result.state = result.alive ? static_cast<RankState>(slot.state.load()) : rank.state_at_end;
+  result.state = result.alive ? state_of(slot) : rank.state_at_end;
   result.operation = rendezvous::describe_newest_operation(slot);
   return result;
 }

@@ -269,8 +269,8 @@ void Metrics::tell_collectives(std::string& text) const {
            [&](int rank, const RankSlot& slot) { return before(rank).bytes + slot.bytes.load(); });
   of_ranks("dtrun_rank_in_collective", Type::kGauge, "1: the rank is in a collective or a message.",
            [&](int rank, const RankSlot& slot) {
-             const auto busy = static_cast<std::uint32_t>(rendezvous::RankState::kInCollective);
-             return up_.at(rank) && slot.state.load() == busy ? 1 : 0;
+             const bool is_busy = state_of(slot) == rendezvous::RankState::kInCollective;
+             return up_.at(rank) && is_busy ? 1 : 0;
            });
 }
 

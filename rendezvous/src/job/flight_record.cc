@@ -228,7 +228,7 @@ FlightRecord read_flight(const JobPage& page) {
     flight.rank = slot.global_rank.load();
     if (flight.rank < 0) continue;  // it was never started
     flight.pid = slot.pid.load();
-    const std::uint32_t state = slot.state.load();
+    const std::uint32_t state = static_cast<std::uint32_t>(state_of(slot));
     flight.state = state < kRankStates.size() ? kRankStates[state] : "none";
     flight.victim_of = slot.victim_of.load();
     flight.begun = slot.operations.load();

@@ -29,6 +29,7 @@ using base::ErrorCode;
 static_assert(sizeof(Operation) == 88);
 static_assert(sizeof(HistoryEntry) == 192);
 static_assert(sizeof(RankSlot) == 1536);
+static_assert(offsetof(RankSlot, passing) == 1448);
 static_assert(offsetof(JobPageHeader, history_offset) == 144);
 static_assert(sizeof(Cause) == 280);
 static_assert(sizeof(JobPageHeader) == 512);
@@ -129,6 +130,12 @@ void make_printable(char* text, std::size_t capacity) {
 
 }  // namespace
 
+RankState state_of(const RankSlot& slot) {
+  const auto state = static_cast<RankState>(slot.state.load());
+  const bool is_passing = state < RankState::kInCollective && slot.passing.load() != 0;
+  return is_passing ? RankState::kInCollective : state;
+}
+
 std::string describe_newest_operation(const RankSlot& slot) {
   const std::uint64_t begun = slot.operations.load(std::memory_order_acquire);
   if (begun == 0) return "";
@@ -212,6 +219,7 @@ std::span<HistoryEntry> JobPage::open_history(int local_rank) const {
 std::vector<HistoryEntry> JobPage::history(int local_rank, std::size_t most) const {
   std::vector<HistoryEntry> result;
   const std::uint64_t recorded = slot(local_rank).recorded.load(std::memory_order_acquire);
+  const std::uint64_t passing = slot(local_rank).passing.load(std::memory_order_acquire);
   const std::uint64_t length = layout_.history_length;
   if (recorded == 0 || length == 0) return result;
   const auto* const entries =
@@ -220,6 +228,7 @@ std::vector<HistoryEntry> JobPage::history(int local_rank, std::size_t most) con
   for (std::uint64_t i = wanted; i > 0; --i) {
     HistoryEntry entry = copy_of(entries[(recorded - i) % length]);
     for (const auto [text, capacity] : history_texts(entry)) make_printable(text, capacity);
+    if (recorded - i + 1 == passing) entry.operation.ended_ns = 0;
     result.push_back(entry);
   }
   // The rank goes on meanwhile.

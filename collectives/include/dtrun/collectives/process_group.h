@@ -53,8 +53,8 @@ struct ShrinkOptions {
   /// Group ranks, which do not call; all others must. Empty: those that have ended, and those that
   /// do not come in time.
   std::vector<int> excluded_ranks = {};
-  /// For the ranks to come, and then again to make the group. Default: 30 s, or the group's where
-  /// that is less.
+  /// For the whole call: three quarters for the ranks to come, the rest, or a second where that is
+  /// more, to make the group. Default: 30 s, or the group's where that is less.
   std::optional<base::Deadline::Duration> timeout = std::nullopt;
   /// Default: "world-shrink-0".
   std::optional<std::string> name = std::nullopt;
@@ -106,6 +106,11 @@ struct GroupOptions {
   /// Where the rank's backends record what they do; null: the group makes one, which groups that
   /// are made of it share.
   std::shared_ptr<RankRecord> record = nullptr;
+  /// For the members to come to one another; nullopt: they have the timeout.
+  std::optional<base::Deadline> join_by = std::nullopt;
+  base::Deadline joining_deadline() const {
+    return join_by.value_or(base::Deadline::after(timeout));
+  }
 };
 
 class GroupCore;
@@ -234,9 +239,9 @@ class ProcessGroup {
   /// Collective over those that are left of a group in which ranks have died, or which was aborted
   /// or has failed otherwise: a new group of them, in their order, over the same kind of backend.
   /// They agree in the store, which must have outlived the dead. A rank that is alive and comes too
-  /// late is left out, too, and told so. Three waits have its timeout each: for those that are to
-  /// come, for the backends, for all to have theirs; so it ends within three times that, whoever
-  /// dies meanwhile. Where it throws it does so on all that came, but for kAborted, and may be
+  /// late is left out, too, and told so. It ends within its timeout, or a second later, whoever
+  /// dies meanwhile, as far as the library of the backend keeps to the time that it is given and
+  /// the store answers. Where it throws it does so on all that came, but for kAborted, and may be
   /// called again. What is in flight in this group goes on: abort() it first. @throws Error
   /// kTimeout or kPeerFailed naming who did not come, or ended before the new group was there;
   /// kDisagreement about the excluded; kAborted on a rank that the others went on without;

@@ -93,7 +93,13 @@ struct alignas(128) RankSlot {
   std::atomic<std::uint64_t> recorded{0};
   /// Of the rank's tensors in all operations. 0 from a rank that is older than this number.
   std::atomic<std::uint64_t> bytes{0};
+  /// The number of an operation that its entries tell as over, because it is short, and that is
+  /// not over; 0: there is none.
+  std::atomic<std::uint64_t> passing{0};
 };
+
+/// kInCollective also in a short operation, in which the slot's own word stays as it was.
+RankState state_of(const RankSlot& slot);
 
 /// The newest operation: "all_reduce #41 of group 'world'"; empty: none was begun. Short and
 /// without control characters, whatever the rank has written there.
