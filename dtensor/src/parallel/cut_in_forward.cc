@@ -93,10 +93,7 @@ MeanOfCut::MeanOfCut(const nn::Module& module, const std::set<std::string>& name
 
 void MeanOfCut::watch() {
   for (Slot& slot : slots_) {
-    Leaf* const leaf = slot.parameter.requires_grad() ? Graph::leaf(slot.parameter) : nullptr;
-    if (leaf == slot.hooked.get()) continue;
-    slot.hooked = leaf == nullptr ? base::Counted<Node>() : base::Counted<Node>::share(leaf);
-    if (leaf == nullptr) continue;
+    if (!slot.hooked.is_new(slot.parameter)) continue;
     slot.parameter.register_hook(
         [ranks = ranks_](const Tensor& gradient) { return gradient / ranks; });
   }

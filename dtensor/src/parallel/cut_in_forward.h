@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "autograd/node.h"
 #include "dtrun/dtensor/mesh/device_mesh.h"
 #include "dtrun/dtensor/nn/module.h"
 #include "dtrun/dtensor/parallel/fully_shard.h"
+#include "parallel/hooked_leaf.h"
 
 namespace dtrun::dtensor {
 
@@ -32,15 +32,13 @@ class MeanOfCut {
  public:
   MeanOfCut(const nn::Module& module, const std::set<std::string>& names, int ranks);
 
-  /// Hooks the parameters that are not hooked yet: a tensor that is taken out of the graph and put
-  /// back has a new place in it.
+  /// Hooks the parameters that are not hooked yet.
   void watch();
 
  private:
   struct Slot {
     Tensor parameter;
-    /// Its place in the graph, held: another one cannot have its address.
-    base::Counted<Node> hooked = {};
+    HookedLeaf hooked = {};
   };
   std::vector<Slot> slots_;
   const int ranks_;

@@ -58,11 +58,7 @@ void GradientBuckets::assign(const std::vector<std::size_t>& order) {
 void GradientBuckets::watch() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
-    Leaf* const leaf = Graph::leaf(slot.parameter);
-    if (!slot.parameter.requires_grad()) slot.hooked = {};
-    // In a forward of fully_shard() over another axis it is no leaf.
-    if (leaf == nullptr || leaf == slot.hooked.get()) continue;
-    slot.hooked = base::Counted<Node>::share(leaf);
+    if (!slot.hooked.is_new(slot.parameter)) continue;
     slot.parameter.register_post_accumulate_grad_hook([i, weak = weak_from_this()](const Tensor&) {
       if (const auto buckets = weak.lock()) buckets->arrive(i);
     });

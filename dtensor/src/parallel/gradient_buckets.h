@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "autograd/node.h"
 #include "dtrun/dtensor/autograd/backward_end.h"
 #include "dtrun/dtensor/parallel/data_parallel.h"
+#include "parallel/hooked_leaf.h"
 
 namespace dtrun::dtensor {
 
@@ -18,8 +18,7 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   GradientBuckets(nn::Module::NamedTensors parameters, ProcessGroup group,
                   DataParallelOptions options);
 
-  /// Hooks the parameters that are not hooked yet: a tensor that is taken out of the graph and put
-  /// back has a new place in it.
+  /// Hooks the parameters that are not hooked yet.
   void watch();
   void pause() { ++pauses_; }
   void go_on() { --pauses_; }
@@ -30,8 +29,7 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   struct Slot {
     std::string name;
     Tensor parameter;
-    /// Its place in the graph, held: another one cannot have its address.
-    base::Counted<Node> hooked = {};
+    HookedLeaf hooked = {};
     std::size_t bucket = 0;
     std::int64_t offset = 0;  ///< in the bucket, in elements
     /// In one backward; a recomputed part of a model brings its own.
