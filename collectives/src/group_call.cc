@@ -100,14 +100,15 @@ Work GroupCall::run(const TensorList& inputs, const TensorList& outputs) {
 
 Work GroupCall::hand_over_scaled(std::span<const LocalTensor> inputs,
                                  std::span<const LocalTensor> outputs) {
+  std::vector<LocalTensor> copies;
+  std::span<const LocalTensor> terms = outputs;
   // In place the result is written over the terms anyway, so no copy is made, and counted.
   if (inputs.size() == 1 && outputs.size() == 1 &&
       inputs.front().data() == outputs.front().data()) {
     scale_in_place(outputs.front(), *options_.factor);
-    if (!options_.async && run_now(outputs, outputs)) return Work();
-    return hand_over(outputs, outputs);
+  } else {
+    terms = copies = scaled_copies(inputs, *options_.factor);
   }
-  const std::vector<LocalTensor> terms = scaled_copies(inputs, *options_.factor);
   if (!options_.async && run_now(terms, outputs)) return Work();
   return hand_over(terms, outputs);
 }

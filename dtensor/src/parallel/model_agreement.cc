@@ -113,13 +113,14 @@ const ProcessGroup& group_of_one_axis(const char* call, const DeviceMesh& mesh) 
               "mesh[\"" + mesh.axis_names()[0] + "\"], a slice of one axis");
 }
 
+bool share_ranks(const std::vector<int>& some, const std::vector<int>& others) {
+  return std::ranges::count_if(
+             others, [&](int rank) { return std::ranges::find(some, rank) != some.end(); }) > 1;
+}
+
 bool shares_ranks(const Tensor& tensor, const ProcessGroup& group) {
   if (group.size() == 1) return false;
-  const std::vector<int>& ours = group.global_ranks();
-  std::ptrdiff_t shared = 0;
-  for (const int rank : tensor.device_mesh().ranks())
-    shared += std::count(ours.begin(), ours.end(), rank);
-  return shared > 1;
+  return share_ranks(group.global_ranks(), tensor.device_mesh().ranks());
 }
 
 void check_free_of(const char* call, const nn::Module& module, const ProcessGroup& group,

@@ -20,6 +20,7 @@ const ProcessGroup& group_of_one_axis(const char* call, const DeviceMesh& mesh);
 
 /// Whether a distributed tensor's mesh holds this rank and others of the group.
 bool shares_ranks(const Tensor& tensor, const ProcessGroup& group);
+bool share_ranks(const std::vector<int>& some, const std::vector<int>& others);
 
 /// @throws Error kInvalidArgument where a parameter or buffer is distributed over ranks of the
 /// group, unless it is named

@@ -1,6 +1,5 @@
 #include "dtrun/dtensor/parallel/parallelize.h"
 
-#include <algorithm>
 #include <memory>
 #include <sstream>
 
@@ -42,10 +41,7 @@ void check_is_everywhere(nn::Module& module, const Tensor& tensor, const DeviceM
   for (const auto& standing : surroundings::standing()) {
     const auto* const part = dynamic_cast<const RandomPart*>(standing.get());
     if (part == nullptr || part->level != RandomPart::Level::samples) continue;
-    const auto shared = std::count_if(part->ranks.begin(), part->ranks.end(), [&](int rank) {
-      return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-    });
-    if (shared < 2) continue;
+    if (!share_ranks(ranks, part->ranks)) continue;
     throw Error(ErrorCode::kUsage,
                 "parallelize: " + module.name() + " was called with a plain tensor of shape " +
                     tensors::shape_to_string(tensor.shape()) +
