@@ -238,9 +238,9 @@ TEST(ShrinkTest, ThoseWhoLeaveOutDifferentRanksDisagree) {
   });
 }
 
-// Rank 1 is played by hand: it comes, and dies before the new group is there.
-TEST(ShrinkTest, ADeathInTheMiddleFailsTheAttemptAndTheNextOneGoesWell) {
-  const std::shared_ptr<rendezvous::Store> store = rendezvous::make_hash_store();
+/// Three ranks. Rank 1 is played by hand: it has come to the first attempt when `body` begins.
+void run_where_rank_1_comes(const std::shared_ptr<rendezvous::Store>& store,
+                            const test::RankBody& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank)
     threads.emplace_back([&, rank] {
@@ -249,40 +249,40 @@ TEST(ShrinkTest, ADeathInTheMiddleFailsTheAttemptAndTheNextOneGoesWell) {
       if (rank == 1) {
         store->compare_set("shrink/0/excluded", "", "nobody in particular");
         store->set("shrink/0/here/1", "1");
-        store->get("shrink/0/members");
-        return;
       }
-      expect_thrown(error_of([&] { group.shrink({.timeout = milliseconds(500)}); }),
-                    ErrorCode::kPeerFailed, "group 'world' could not be shrunk: ");
-      expect_group(group.shrink(), {0, 2});
+      body(group);
     });
   for (std::thread& thread : threads) thread.join();
+}
+
+// Rank 1 comes, and dies before the new group is there.
+TEST(ShrinkTest, ADeathInTheMiddleFailsTheAttemptAndTheNextOneGoesWell) {
+  const std::shared_ptr<rendezvous::Store> store = rendezvous::make_hash_store();
+  run_where_rank_1_comes(store, [&](const ProcessGroup& group) {
+    if (group.rank() == 1) {
+      store->get("shrink/0/members");
+      return;
+    }
+    expect_thrown(error_of([&] { group.shrink({.timeout = milliseconds(500)}); }),
+                  ErrorCode::kPeerFailed, "group 'world' could not be shrunk: ");
+    expect_group(group.shrink(), {0, 2});
+  });
 }
 
 /// How long rank 0's shrink takes where rank 1 comes, and then does nothing more, and rank 2 does
 /// not come.
 Deadline::Duration time_of_a_shrink_in_vain(Deadline::Duration timeout) {
-  const std::shared_ptr<rendezvous::Store> store = rendezvous::make_hash_store();
   std::promise<void> tried;
   const std::shared_future<void> is_tried = tried.get_future().share();
   Deadline::Duration took{};
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 3; ++rank)
-    threads.emplace_back([&, rank] {
-      const auto group = ProcessGroup::create(test::group_options(store, rank, 3));
-      group.barrier();
-      if (rank == 1) {
-        store->compare_set("shrink/0/excluded", "", "nobody in particular");
-        store->set("shrink/0/here/1", "1");
-      }
-      if (rank != 0) return is_tried.wait();
-      const auto begin = Deadline::Clock::now();
-      expect_thrown(error_of([&] { group.shrink({.timeout = timeout}); }), ErrorCode::kPeerFailed,
-                    "group 'world' could not be shrunk: ");
-      took = Deadline::Clock::now() - begin;
-      tried.set_value();
-    });
-  for (std::thread& thread : threads) thread.join();
+  run_where_rank_1_comes(rendezvous::make_hash_store(), [&](const ProcessGroup& group) {
+    if (group.rank() != 0) return is_tried.wait();
+    const auto begin = Deadline::Clock::now();
+    expect_thrown(error_of([&] { group.shrink({.timeout = timeout}); }), ErrorCode::kPeerFailed,
+                  "group 'world' could not be shrunk: ");
+    took = Deadline::Clock::now() - begin;
+    tried.set_value();
+  });
   return took;
 }
 

@@ -154,23 +154,7 @@ TEST(FullyShardKeptTest, InForwardTheyAreTheSameMemoryOrTheirHalves) {
 }
 
 TEST(FullyShardKeptTest, GradientsAddUpOverBackwards) {
-  const auto whole = made_reader();
-  loss_of(*whole, 0, 12).backward();
-  test::run_ranks(2, [&](const ProcessGroup& group) {
-    const DeviceMesh mesh(group, {2}, {"dp"});
-    const auto model = made_reader();
-    fully_shard(*model, mesh, {.units = {"blocks.*"}, .storage = small_ones_are_kept});
-    for (const std::int64_t first : {0, 6})
-      (loss_of(*model, first + group.rank() * 3, 3) * 0.5).backward();
-    expect_gradients(*model, *whole);
-    // Two forwards, then their backwards.
-    model->zero_grad();
-    const Tensor one = loss_of(*model, group.rank() * 3, 3) * 0.5;
-    const Tensor other = loss_of(*model, 6 + group.rank() * 3, 3) * 0.5;
-    one.backward();
-    other.backward();
-    expect_gradients(*model, *whole);
-  });
+  expect_gradients_add_up({.units = {"blocks.*"}, .storage = small_ones_are_kept});
 }
 
 TEST(FullyShardKeptTest, ABackwardOfNumbersThatHaveChangedIsRefused) {

@@ -4,6 +4,8 @@
 #include "dtensor/parallel/small_models.h"
 #include "dtrun/dtensor/optim/adam.h"
 #include "dtrun/dtensor/optim/clip_grad.h"
+#include "dtrun/dtensor/parallel/fully_shard.h"
+#include "support/rank_threads.h"
 
 namespace dtrun::dtensor {
 
@@ -51,6 +53,27 @@ inline void expect_trains_as_one_rank(Reader& model, const ProcessGroup& samples
   }
   expect_gradients(model, trained(), 1e-10);
   expect_weights(model, trained());
+}
+
+/// Backwards of two ranks add up, also where their forwards ran before.
+inline void expect_gradients_add_up(const FullyShardOptions& options) {
+  const auto whole = made_reader();
+  loss_of(*whole, 0, 12).backward();
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"});
+    const auto model = made_reader();
+    fully_shard(*model, mesh, options);
+    for (const std::int64_t first : {0, 6})
+      (loss_of(*model, first + group.rank() * 3, 3) * 0.5).backward();
+    expect_gradients(*model, *whole);
+    // Two forwards, then their backwards.
+    model->zero_grad();
+    const Tensor one = loss_of(*model, group.rank() * 3, 3) * 0.5;
+    const Tensor other = loss_of(*model, 6 + group.rank() * 3, 3) * 0.5;
+    one.backward();
+    other.backward();
+    expect_gradients(*model, *whole);
+  });
 }
 
 }  // namespace dtrun::dtensor
