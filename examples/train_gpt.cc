@@ -400,8 +400,8 @@ class Learner {
     }
   }
 
-  /// Forward and backward of what is accumulated. @return the mean loss over all ranks
-  double learn(const std::vector<Windows>& batches) {
+  /// Forward and backward of what is accumulated. @return this rank's loss
+  Tensor learn(const std::vector<Windows>& batches) {
     model_->train();
     if (pipeline_) {
       Tensors samples, next;
@@ -409,7 +409,7 @@ class Learner {
         samples.push_back(own(batch.first));
         next.push_back(own(batch.second));
       }
-      return mean_over_ranks(pipeline_->step(cat(samples), cat(next)));
+      return pipeline_->step(cat(samples), cat(next));
     }
     Tensor loss = zeros({});
     for (std::size_t i = 0; i < batches.size(); ++i) {
@@ -426,7 +426,13 @@ class Learner {
         pass();
       }
     }
-    return mean_over_ranks(loss);
+    return loss;
+  }
+  double mean_over_ranks(const Tensor& loss) const {
+    const Tensor mean = loss.detach().to(DType::f64).clone();
+    if (const auto data = ranks_.joined({"dp", "fsdp", "cp"}))
+      data->group(0).all_reduce(mean.local(), ReduceOp::avg);
+    return mean.item();
   }
   double loss(const Windows& batch) {
     const NoGrad no_grad;
@@ -462,12 +468,6 @@ class Learner {
     const std::int64_t count = batch.size(0) / ranks_.sample_parts();
     const Tensor samples = batch.narrow(0, ranks_.sample_part() * count, count);
     return ranks_.have("cp") ? context_shard(samples, ranks_.mesh["cp"], 1) : samples;
-  }
-  double mean_over_ranks(const Tensor& loss) const {
-    const Tensor mean = loss.detach().to(DType::f64).clone();
-    if (const auto data = ranks_.joined({"dp", "fsdp", "cp"}))
-      data->group(0).all_reduce(mean.local(), ReduceOp::avg);
-    return mean.item();
   }
 
   const Ranks& ranks_;
@@ -567,13 +567,16 @@ class Training {
     dist::all_reduce(asked, ReduceOp::max);
     return asked.item() > 0;
   }
-  double one_step(std::int64_t step) {
+  std::vector<Windows> batches_of(std::int64_t step) const {
     std::vector<Windows> batches;
     for (std::int64_t part = 0; part < options_.accumulate; ++part) {
       const auto number = static_cast<std::uint64_t>(step * options_.accumulate + part);
       batches.push_back(text_.windows(Text::Part::trained, number));
     }
-    const double loss = learner_.learn(batches);
+    return batches;
+  }
+  double one_step(std::int64_t step) {
+    const double loss = learner_.mean_over_ranks(learner_.learn(batches_of(step)));
     if (!std::isfinite(loss)) refuse_loss(step);
     learner_.clip(options_.clip);
     if (saver_) saver_->wait_staged();
@@ -584,15 +587,21 @@ class Training {
   }
   /// What --explain and --trace tell of: gradients and units have found their order by then.
   double watched_step(std::int64_t step) {
+    const bool explains = options_.explain == "on";
+    std::optional<StepMemory> predicted;
+    if (explains) {
+      predicted = predict_step(learner_.model(), optimizer_,
+                               [&] { static_cast<void>(learner_.learn(batches_of(step))); });
+    }
     std::optional<Trace> trace;
     if (!options_.trace.empty()) trace.emplace();
     double loss = 0;
-    if (options_.explain == "on") {
-      const StepExplanation plan =
-          explain_step(learner_.model(), optimizer_, [&] { loss = one_step(step); });
+    const auto take = [&] { loss = one_step(step); };
+    if (explains) {
+      const auto plan = explain_step(learner_.model(), optimizer_, take, predicted);
       if (speaks_) print("{}", plan.to_string());
     } else {
-      loss = one_step(step);
+      take();
     }
     if (!trace) return loss;
     trace->write(options_.trace, ranks_.mesh.group());

@@ -10,6 +10,7 @@
 #include "dtrun/dtensor/layout/sharding_spec.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/shapes_only.h"
 #include "move/asked_spec.h"
 #include "move/cause.h"
 #include "move/cross_mesh.h"
@@ -159,17 +160,30 @@ LocalTensor whole_of(const Tensor& tensor) {
   return tensor.is_distributed() ? tensor.full_tensor().local() : tensor.local();
 }
 
+namespace {
+
+/// For the caller to read.
+LocalTensor numbers_of(const Tensor& tensor, const char* method, Tensor::Site site) {
+  if (tensors::ShapesOnly::stands()) {
+    throw Error(
+        ErrorCode::kUsage, std::string(method) + "() in a pass without numbers",
+        "predict_step() computes shapes and memory; a tensor's elements are undefined there",
+        "read numbers after the pass, or where ShapesOnly::stands() is false");
+  }
+  const Cause cause(method, Cause::Wish::asked, site);
+  return whole_of(tensor);
+}
+
+}  // namespace
+
 double Tensor::item(Site site) const {
-  const Cause cause("item", Cause::Wish::asked, site);
-  return whole_of(*this).item();
+  return numbers_of(*this, "item", site).item();
 }
 std::vector<double> Tensor::to_vector(Site site) const {
-  const Cause cause("to_vector", Cause::Wish::asked, site);
-  return whole_of(*this).to_vector();
+  return numbers_of(*this, "to_vector", site).to_vector();
 }
 std::vector<std::int64_t> Tensor::to_vector_i64(Site site) const {
-  const Cause cause("to_vector", Cause::Wish::asked, site);
-  return whole_of(*this).to_vector_i64();
+  return numbers_of(*this, "to_vector", site).to_vector_i64();
 }
 
 bool equal(const Tensor& a, const Tensor& b) {

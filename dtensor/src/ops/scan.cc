@@ -4,6 +4,7 @@
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops/reduction.h"
+#include "dtrun/tensor/shapes_only.h"
 #include "move/cause.h"
 #include "ops/reduced_dims.h"
 
@@ -107,7 +108,9 @@ Tensors cumprod_gradient(const Context<Scan, None>& c) {
   const int dim = c.attributes().dim;
   const Tensor x = without_partial(c.input(0)), g = c.grad();
   if (x.dim() == 0) return {g};
-  if (Graph::is_on() || any(eq(x, 0)).item() != 0) return {cumprod_gradient_by_table(x, g, dim)};
+  // Without numbers the larger way is taken.
+  if (Graph::is_on() || tensors::ShapesOnly::stands() || any(eq(x, 0)).item() != 0)
+    return {cumprod_gradient_by_table(x, g, dim)};
   return {call_cumsum(g * c.output(), {dim, ScanFrom::last}) / x};
 }
 

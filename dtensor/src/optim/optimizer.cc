@@ -191,6 +191,19 @@ void Optimizer::step_group(std::size_t index, double f16_factor) {
   }
 }
 
+std::int64_t Optimizer::state_bytes() const {
+  std::int64_t bytes = 0;
+  for (const Group& group : groups_) {
+    for (std::size_t i = 0; i < group.parameters.size(); ++i) {
+      const Tensor& parameter = group.parameters[i];
+      const DType dtype = has_master(group, i) ? DType::f32 : parameter.dtype();
+      bytes += static_cast<std::int64_t>(names_of(group, i).size() * tensors::item_size(dtype)) *
+               parameter.local().numel();
+    }
+  }
+  return bytes;
+}
+
 nn::StateDict Optimizer::state_dict() const {
   nn::StateDict state;
   std::size_t number = 0;

@@ -2,15 +2,11 @@
 
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <ostream>
-#include <string_view>
-#include <utility>
 
-#include "dtrun/collectives/call_observer.h"
 #include "dtrun/tensor/host_memory.h"
 #include "layout/text_table.h"
-#include "move/span.h"
+#include "parallel/pass_watch.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -19,51 +15,21 @@ std::int64_t bytes_for(std::int64_t elements, DType dtype) {
   return elements * static_cast<std::int64_t>(tensors::item_size(dtype));
 }
 
-std::int64_t bytes_here(const Tensor& tensor) {
-  return bytes_for(tensor.local().numel(), tensor.dtype());
+/// Of those that there are.
+std::int64_t bytes_of_states(const optim::Optimizer& optimizer) {
+  std::int64_t bytes = 0;
+  for (const auto& [name, state] : optimizer.state_dict()) {
+    if (state.dim() > 0) bytes += bytes_here(state);
+  }
+  return bytes;
 }
-
-/// The largest gather, as what comes together in it.
-class LargestGather : public collectives::CallObserver {
- public:
-  void on_call(const collectives::ObservedCall& call) override {
-    if (call.kind != collectives::OpKind::all_gather || call.ranks < 2) return;
-    bytes = std::max(bytes, call.bytes_sent / (call.ranks - 1) * call.ranks);
-  }
-  std::int64_t bytes = 0;
-};
-
-/// What the forward has left when backward begins. It hands on to the observer around it, such as a
-/// Trace.
-class BackwardBegin : public SpanObserver {
- public:
-  /// @param around SpanObserver::innermost(), before this one stands
-  BackwardBegin(SpanObserver* around, const tensors::HostMemoryMeter& meter)
-      : around_(around), meter_(meter) {}
-  void begin(Kind kind, std::string_view name) override {
-    if (kind == Kind::backward && !std::exchange(has_begun_, true)) bytes = meter_.now();
-    if (around_ != nullptr) around_->begin(kind, name);
-  }
-  void end() override {
-    if (around_ != nullptr) around_->end();
-  }
-  std::int64_t bytes = 0;
-
- private:
-  SpanObserver* const around_;
-  const tensors::HostMemoryMeter& meter_;
-  bool has_begun_ = false;
-};
 
 /// Parameters, states, and the gradients that are there.
 std::int64_t bytes_held(const nn::Module& model, const optim::Optimizer& optimizer) {
-  std::int64_t bytes = 0;
+  std::int64_t bytes = bytes_of_states(optimizer);
   for (const auto& [name, parameter] : model.named_parameters()) {
     bytes += bytes_here(parameter);
     if (parameter.grad().defined()) bytes += bytes_here(parameter.grad());
-  }
-  for (const auto& [name, state] : optimizer.state_dict()) {
-    if (state.dim() > 0) bytes += bytes_here(state);
   }
   return bytes;
 }
@@ -114,23 +80,20 @@ std::string counts_text(const CommCounts& counts) {
 }  // namespace
 
 StepExplanation explain_step(const nn::Module& model, const optim::Optimizer& optimizer,
-                             const std::function<void()>& step) {
+                             const std::function<void()>& step,
+                             std::optional<StepMemory> predicted) {
   StepExplanation plan;
+  plan.predicted = predicted;
   {
     const CommCounter counter;
-    LargestGather gather;
     tensors::reset_host_memory_peak();
-    const std::int64_t held = bytes_held(model, optimizer);
-    const tensors::HostMemoryMeter meter;
-    BackwardBegin backward(SpanObserver::innermost(), meter);
+    const PassWatch watch(bytes_held(model, optimizer));
     step();
-    plan.memory.activations = backward.bytes;
-    if (meter.counts()) plan.memory.step_peak = held + meter.peak();
-    plan.memory.tensors_peak = static_cast<std::int64_t>(tensors::host_memory().peak);
-    plan.memory.gathered = gather.bytes;
+    watch.note(plan.memory);
+    plan.tensors_peak = static_cast<std::int64_t>(tensors::host_memory().peak);
     sort_counts(plan, counter);
   }
-  plan.memory.resident_peak = peak_of_process();
+  plan.resident_peak = peak_of_process();
   for (const auto& [name, parameter] : model.named_parameters()) {
     plan.parameters.push_back(
         {name, parameter.shape(), parameter.dtype(), layout_text(parameter), bytes_here(parameter),
@@ -138,11 +101,32 @@ StepExplanation explain_step(const nn::Module& model, const optim::Optimizer& op
     plan.memory.parameters += bytes_here(parameter);
     if (parameter.requires_grad()) plan.memory.gradients += bytes_here(parameter);
   }
-  for (const auto& [name, state] : optimizer.state_dict()) {
-    if (state.dim() > 0) plan.memory.states += bytes_here(state);
-  }
+  plan.memory.states = bytes_of_states(optimizer);
   return plan;
 }
+
+namespace {
+
+std::string memory_text(const StepExplanation& plan) {
+  using Align = TextTable::Align;
+  TextTable table({Align::left, Align::right, Align::right});
+  table.add({"memory of this rank, bytes", "predicted", "measured"});
+  const auto add = [&](const char* what, std::int64_t StepMemory::*which) {
+    table.add({what, plan.predicted ? grouped_digits(*plan.predicted.*which) : "-",
+               grouped_digits(plan.memory.*which)});
+  };
+  add("parameters", &StepMemory::parameters);
+  add("gradients", &StepMemory::gradients);
+  add("states of the optimizer", &StepMemory::states);
+  add("the largest gather", &StepMemory::gathered);
+  add("activations, when backward begins", &StepMemory::activations);
+  add("all tensors, at their most", &StepMemory::peak);
+  table.add({"tensors of 1 MiB and more, at their most", "", grouped_digits(plan.tensors_peak)});
+  table.add({"the whole process, at its most so far", "", grouped_digits(plan.resident_peak)});
+  return table.text();
+}
+
+}  // namespace
 
 std::string StepExplanation::to_string() const {
   using Align = TextTable::Align;
@@ -161,19 +145,7 @@ std::string StepExplanation::to_string() const {
     sent.add({path, counts_text(counts.forward), counts_text(counts.backward)});
   sent.add({"all modules", counts_text(forward), counts_text(backward)});
   sent.add({"elsewhere", counts_text(elsewhere), ""});
-  TextTable held({Align::left, Align::right});
-  held.add({"memory of this rank", "bytes"});
-  held.add({"parameters", grouped_digits(memory.parameters)});
-  held.add({"gradients", grouped_digits(memory.gradients)});
-  held.add({"states of the optimizer", grouped_digits(memory.states)});
-  held.add({"the largest gather", grouped_digits(memory.gathered)});
-  held.add({"activations, when backward begins", grouped_digits(memory.activations)});
-  held.add({"predicted: all of these", grouped_digits(memory.predicted_peak())});
-  held.add({"measured: the same, peak of the step", grouped_digits(memory.step_peak)});
-  held.add({"measured: tensors of 1 MiB and more, peak of the step",
-            grouped_digits(memory.tensors_peak)});
-  held.add({"measured: the whole process, peak so far", grouped_digits(memory.resident_peak)});
-  return table.text() + "\n" + sent.text() + "\n" + held.text();
+  return table.text() + "\n" + sent.text() + "\n" + memory_text(*this);
 }
 
 std::ostream& operator<<(std::ostream& out, const StepExplanation& explanation) {

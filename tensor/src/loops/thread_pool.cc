@@ -16,6 +16,7 @@
 #include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/futex.h"
+#include "dtrun/tensor/shapes_only.h"
 #include "dtrun/tensor/threads.h"
 
 namespace dtrun::tensors {
@@ -231,6 +232,7 @@ void ThreadPool::work(std::size_t own) {
 }
 
 void run_in_chunks(const ChunkedLoop& loop) {
+  if (ShapesOnly::stands()) return;
   PoolOfThread& mine = pool_of_thread;
   if (mine.inside || num_threads() == 1) {
     for (std::int64_t chunk = 0; chunk < loop.chunks(); ++chunk) loop.run_chunk(chunk);

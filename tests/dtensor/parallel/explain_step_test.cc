@@ -64,14 +64,12 @@ TEST(ExplainStepTest, OfPartsItTellsGathersForwardAndSumsBackward) {
     EXPECT_EQ(plan.memory.states, 2 * trained);
     // A block: norm, up and down.
     EXPECT_EQ(plan.memory.gathered, 8 * (8 + 8 + 12 * 8 + 12 + 8 * 12 + 8));
-    EXPECT_EQ(plan.memory.predicted(), here + 3 * trained + plan.memory.gathered);
-    EXPECT_GT(plan.memory.resident_peak, 0);
-    EXPECT_EQ(plan.memory.predicted_peak(), plan.memory.predicted() + plan.memory.activations);
+    EXPECT_GT(plan.resident_peak, 0);
     std::ostringstream text;
     text << plan;
     for (const char* const words :
          {"blocks.1.norm.weight", ", not trained", "all_gather 3 (", "reduce_scatter 3 (",
-          "elsewhere", "states of the optimizer", "measured: the whole process"})
+          "elsewhere", "states of the optimizer", "the whole process, at its most"})
       EXPECT_NE(text.str().find(words), std::string::npos) << words << "\n" << text.str();
   });
 }

@@ -47,6 +47,9 @@ class Optimizer {
   double lr(std::size_t group = 0) const { return at(group).lr; }
   void set_lr(double lr, std::size_t group = 0);
 
+  /// What the states of this rank's parts take, in bytes; also those that the first step will make.
+  std::int64_t state_bytes() const;
+
   /// The states by name, "state.3.exp_avg" of the parameter number 3 of all groups, the count of
   /// its steps, "state.3.step", and "param_groups.0.lr". They share the optimizer's elements.
   nn::StateDict state_dict() const;

@@ -1,10 +1,10 @@
 // explain_step: the plan of a training step: which parameters lie where, what forward and backward
 // send, and the memory of a rank, predicted and measured.
 //
-//     const StepExplanation plan = explain_step(*model, optimizer, [&] {
-//       loss_of((*model)(samples)).backward();
-//       optimizer.step();
-//     });
+//     const auto pass = [&] { loss_of((*model)(samples)).backward(); };
+//     const StepMemory predicted = predict_step(*model, optimizer, pass);
+//     const auto step = [&] { pass(); optimizer.step(); };
+//     const StepExplanation plan = explain_step(*model, optimizer, step, predicted);
 //     if (rank == 0) print("{}", plan.to_string());
 #pragma once
 
@@ -12,12 +12,14 @@
 #include <functional>
 #include <iosfwd>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/nn/module.h"
 #include "dtrun/dtensor/optim/optimizer.h"
+#include "dtrun/dtensor/parallel/predict_step.h"
 
 namespace dtrun::dtensor {
 
@@ -31,27 +33,6 @@ struct ExplainedParameter {
   bool is_trained = true;
 };
 
-struct StepMemory {
-  // Predicted, in bytes: what this rank holds between steps.
-  std::int64_t parameters = 0;
-  std::int64_t gradients = 0;
-  std::int64_t states = 0;
-  /// The largest gather of the step, whole: what fully_shard() holds of a unit for a while.
-  std::int64_t gathered = 0;
-  std::int64_t predicted() const { return parameters + gradients + states + gathered; }
-  /// What the forward leaves for backward, as the allocator had counted it when backward began. It
-  /// depends on the samples.
-  std::int64_t activations = 0;
-  std::int64_t predicted_peak() const { return predicted() + activations; }
-  // Measured, in bytes, of the process.
-  /// Tensors of all sizes, at their most in this step, in predicted_peak()'s terms: parameters,
-  /// states and gradients that stood before it, and what the allocator made beyond them. 0: another
-  /// HostMemoryMeter stood. Of CPU tensors.
-  std::int64_t step_peak = 0;
-  std::int64_t tensors_peak = 0;   ///< tensors of 1 MiB and more, at their most in this step
-  std::int64_t resident_peak = 0;  ///< memory of any kind, at its most so far
-};
-
 struct StepExplanation {
   std::vector<ExplainedParameter> parameters;
   CommCounts forward;    ///< of the modules
@@ -59,14 +40,20 @@ struct StepExplanation {
   CommCounts elsewhere;  ///< losses, clipping, optimizers, messages between stages
   /// By the modules' paths, each with those within it: "Gpt.blocks.0".
   std::map<std::string, PassCounts> modules;
+  /// As measured; states as they are after the step.
   StepMemory memory;
+  std::optional<StepMemory> predicted;
+  std::int64_t tensors_peak = 0;   ///< tensors of 1 MiB and more, at their most in this step
+  std::int64_t resident_peak = 0;  ///< memory of any kind of the process, at its most so far
 
   std::string to_string() const;
 };
 
 /// Runs the step, once, and looks. Each rank tells of itself. Collective where the step is.
+/// @param predicted by predict_step(), to stand beside what is measured
 StepExplanation explain_step(const nn::Module& model, const optim::Optimizer& optimizer,
-                             const std::function<void()>& step);
+                             const std::function<void()>& step,
+                             std::optional<StepMemory> predicted = {});
 
 std::ostream& operator<<(std::ostream& out, const StepExplanation& explanation);
 
