@@ -176,6 +176,7 @@ FoldKernel simple_fold() {
   if constexpr (std::is_same_v<Map, Itself>) kernel.panel = &simple_panel<Op, T>;
   if constexpr (std::is_same_v<Map, Itself> && std::is_same_v<Op, Add>)
     kernel.four = &simple_four<Op, T>;
+  kernel.blocks_share = kIsExtreme<Op>;
   return kernel;
 }
 

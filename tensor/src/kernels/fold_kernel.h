@@ -41,6 +41,9 @@ struct FoldKernel {
   /// nullptr where there is none
   void (*panel)(void* states, const char* data, std::int64_t row_step, std::int64_t count,
                 std::int64_t width) = nullptr;
+  /// Blocks of one run may be folded as one, whose state is then that of each: the greatest of a
+  /// few numbers is not changed by numbers that it is the greatest of, too.
+  bool blocks_share = false;
 };
 
 enum class Fold : std::uint8_t {

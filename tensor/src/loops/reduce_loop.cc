@@ -146,6 +146,14 @@ void Reduction::run_unit(std::int64_t unit, bool parallel_blocks) const {
 /// From `block` on, before `end`. @return how many
 std::int64_t Reduction::fold_blocks(std::byte* states, const char* data, std::int64_t block,
                                     std::int64_t end, std::int64_t width) const {
+  if (width == 1 && is_run_ && kernel_.blocks_share) {
+    const std::int64_t first = block * kFoldBlock;
+    kernel_.block(states, data + first * element_size_, std::min(end * kFoldBlock, length_) - first,
+                  first, numbers_);
+    for (std::int64_t i = 1; i < end - block; ++i)
+      std::copy_n(states, kernel_.state_bytes, states + i * kernel_.state_bytes);
+    return end - block;
+  }
   const bool four = width == 1 && kernel_.four != nullptr && is_run_ &&
                     block + kFoldsAtOnce <= end &&
                     block_count(block + kFoldsAtOnce - 1) == kFoldBlock;
