@@ -244,6 +244,8 @@ void run_in_chunks(const ChunkedLoop& loop) {
 }
 
 void parallel_for_each(std::int64_t count, const std::function<void(std::int64_t)>& body) {
+  // It may be anything, such as reading files.
+  const ShapesOnly computed(false);
   parallel_for(count, 1, [&](std::int64_t index, std::int64_t) { body(index); });
 }
 
