@@ -138,6 +138,8 @@ class StepRun {
   /// Of this rank's part.
   Shape shape_after() const {
     if (is_whole(step_.after)) return site_.global_shape;
+    // Of the last step, mostly the only one, the part is known.
+    if (site_.to != nullptr && site_.to->layout == step_.after) return site_.to->box.shape;
     const DeviceMesh& mesh = site_.mesh;
     return local_box(site_.global_shape, mesh.shape(), mesh.coordinate(), step_.after).shape;
   }
@@ -276,11 +278,12 @@ AskedMove asked_move(std::string_view call, const base::CallSite& site, const Sp
 }
 
 LocalTensor run_move(const Spec& from, const AskedMove& move, const LocalTensor& local) {
-  return run_plan({from.body()->mesh(), from.shape(), from.body()}, *move.plan, local);
+  return run_plan({from.body()->mesh(), from.shape(), from.body(), move.to.body()}, *move.plan,
+                  local);
 }
 
 LocalTensor redistribute_local(const Spec& from, const Spec& to, const LocalTensor& local) {
-  const PlanSite site{from.body()->mesh(), from.shape(), from.body()};
+  const PlanSite site{from.body()->mesh(), from.shape(), from.body(), to.body()};
   return run_plan(site, *plan_between(site, from, to), local);
 }
 

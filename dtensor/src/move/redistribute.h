@@ -19,6 +19,7 @@ struct PlanSite {
   const DeviceMesh& mesh;
   const tensors::Shape& global_shape;
   const SpecBody* spec = nullptr;  ///< of what is moved, where a tensor is
+  const SpecBody* to = nullptr;    ///< of what it becomes, where that is known
 };
 
 /// The cheapest plan, by what the mesh's links cost.
