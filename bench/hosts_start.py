@@ -4,8 +4,9 @@
 One rank on each of N hosts of the lab (tests/lab/slurm), each with an sshd, started from the lab's head; needs root. The rank
 prints the time when it begins: told are the times from the launcher's start to the last rank's beginning and to the
 launcher's end, medians in ms, the least in brackets; and the median of dtrun's time over another's in the same round, which
-tells more where the machine is busy. "ssh" is the bare ssh to all hosts at once: no launcher that uses it can be faster. DIR holds the MPIs that mpi-up style virtual environments have: DIR/openmpi, DIR/mpich.
-The contenders take turns, each round in another order.
+tells more where the machine is busy. "ssh" is the bare ssh to all hosts at once: no launcher that opens its connections anew can
+be faster. "kept" is dtrun --ssh_persist, which opens them in its first run. DIR holds the MPIs that mpi-up style virtual
+environments have: DIR/openmpi, DIR/mpich. The contenders take turns, each round in another order.
 """
 import argparse
 import os
@@ -23,6 +24,7 @@ def contenders(options, hosts):
     names = ["node%d" % (i + 1) for i in range(hosts)]
     bare = 'for host in %s; do ssh -T -o BatchMode=yes $host "$(printf "\'%%s\' " "$@")" & done; wait' % " ".join(names)
     found = {"dtrun": ([options.dtrun, "--hosts=" + ",".join(name + ":1" for name in names)], {}),
+             "kept": ([options.dtrun, "--ssh_persist=60", "--hosts=" + ",".join(name + ":1" for name in names)], {}),
              "ssh": (["sh", "-c", bare, "sh"], {})}
     for mpi, words in (
         ("openmpi", ["--host", ",".join(name + ":1" for name in names), "-n", str(hosts)]),

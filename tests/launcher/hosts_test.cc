@@ -130,6 +130,16 @@ TEST(HostOrder, ATreeHasEachNodeOnceAndThisMachineAlone) {
   EXPECT_THAT(seen, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
 }
 
+TEST(RemoteShell, ItKeepsConnectionsWhereItIsTold) {
+  const auto once = default_remote_shell(seconds(10));
+  EXPECT_THAT(once, Not(testing::Contains(HasSubstr("Control"))));
+  EXPECT_EQ(connection_folder(once), "");
+  const auto kept = default_remote_shell(seconds(10), std::chrono::milliseconds(1500));
+  EXPECT_THAT(kept, testing::IsSupersetOf({"ControlMaster=auto", "ControlPersist=2",
+                                           "ControlPath=/tmp/dtrun-ssh-%i/%C"}));
+  EXPECT_EQ(connection_folder(kept), "/tmp/dtrun-ssh-" + std::to_string(::getuid()));
+}
+
 TEST(RemoteShell, ItsWordsMayBeQuoted) {
   EXPECT_THAT(split_remote_shell("ssh -p 22"), ElementsAre("ssh", "-p", "22"));
   EXPECT_THAT(split_remote_shell(" docker exec  -i 'a b' \"c 'd'\" ''"),

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <sstream>
+#include <thread>
 
 #include "launcher/living_processes.h"
 #include "support/command.h"
@@ -122,6 +123,43 @@ TEST_F(SshHostsTest, TwoHostsAreOneJob) {
                                       " sum right shared memory some tcp some\n"))
         << result.describe();
   EXPECT_THAT(result.out, Not(HasSubstr("Welcome")));
+}
+
+// Without their sshd the hosts can be reached by the connections of the job before alone.
+TEST_F(SshHostsTest, ConnectionsThatAreKeptServeTheNextJob) {
+  start_sshd({"1", "2"});
+  const std::vector<std::string> words = {"--ssh_persist=60", "--hosts=node1,node2", "true"};
+  const CommandResult first = run(words);
+  ASSERT_EQ(first.exit_code, 0) << first.describe();
+  for (const int host : {1, 2}) {
+    const pid_t listener = find(host, "sshd: ", "[listener]");
+    ASSERT_NE(listener, 0);
+    ::kill(listener, SIGKILL);
+  }
+  for (const bool is_killed : {true, false}) {
+    if (is_killed) {
+      auto sleepers = std::make_unique<Command>(line({"--ssh_persist=60", "--hosts=node1:2,node2:2",
+                                                      "sh", "-c", "echo up; exec sleep " + token_}),
+                                                options_);
+      for (int rank = 0; rank < 4; ++rank) ASSERT_TRUE(sleepers->next_line("up"));
+      ::kill(find(0, DTRUN_BIN "/dtrun", "--ssh_persist"), SIGKILL);
+      expect_nothing_left();
+    }
+    const CommandResult next = run(words);
+    EXPECT_EQ(next.exit_code, 0) << next.describe();
+  }
+  const CommandResult fresh = run({"--hosts=node1,node2", "true"});
+  EXPECT_EQ(fresh.exit_code, 69) << fresh.describe();
+  // Asked to end, ssh takes its socket along.
+  for (int i = 0; i < 2; ++i) {
+    const pid_t connection = find(0, "ssh: /tmp/dtrun-ssh-", "[mux]");
+    ASSERT_NE(connection, 0);
+    ::kill(connection, SIGTERM);
+    while (::kill(connection, 0) == 0) std::this_thread::yield();
+  }
+  EXPECT_EQ(find(0, "ssh: /tmp/dtrun-ssh-", "[mux]"), 0);
+  std::error_code kept;
+  std::filesystem::remove("/tmp/dtrun-ssh-0", kept);
 }
 
 TEST_F(SshHostsTest, AHostMayHaveAnotherUserAndAnotherShell) {

@@ -205,6 +205,18 @@ std::string remote_dtrun_of(const std::string& name, const CommandLine& line) {
   return path;
 }
 
+std::vector<std::string> remote_shell_of(const CommandLine& line, OptionBinding& binding,
+                                         base::Deadline::Duration join_timeout) {
+  std::chrono::nanoseconds persist{};
+  binding.parsed("ssh-persist", persist, parse_seconds);
+  if (!line.has("remote-shell")) return default_remote_shell(join_timeout, persist);
+  if (persist.count() != 0)
+    refuse_value(line, "ssh-persist",
+                 "is for dtrun's own ssh; --remote_shell='ssh -o ControlMaster=auto -o "
+                 "ControlPath=PATH -o ControlPersist=SECONDS' keeps yours");
+  return split_remote_shell(line.get("remote-shell").value);
+}
+
 // The terminal is on this host, and the lines are tagged and coloured on the others.
 void add_terminal_words(const CommandLine& line, Options& options, HostOrder& order) {
   if (::isatty(STDOUT_FILENO) != 1 || options.output.format == LineFormat::kJson) return;
@@ -254,10 +266,9 @@ HostPlan make_host_plan(const std::string& name, const CommandLine& line,
                                   : std::filesystem::current_path().string();
   order.join_timeout = plan.options.rounds.join_timeout;
   order.grace = std::max(plan.options.stop.shutdown_timeout, plan.options.stop.failure_timeout);
-  order.remote_shell = line.has("remote-shell") ? split_remote_shell(line.get("remote-shell").value)
-                                                : default_remote_shell(order.join_timeout);
-  order.remote_dtrun = remote_dtrun_of(name, line);
   OptionBinding binding(line);
+  order.remote_shell = remote_shell_of(line, binding, order.join_timeout);
+  order.remote_dtrun = remote_dtrun_of(name, line);
   binding.parsed("hosts-fanout", order.fanout, within(1, 100'000));
   plan.head_ports = line.has("master-port")  ? line.text("master-port", "0")
                     : line.has("port-range") ? line.text("port-range", "0")

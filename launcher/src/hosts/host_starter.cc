@@ -10,6 +10,7 @@
 #include "dtrun/base/log.h"
 #include "options/exit_code.h"
 #include "output/notice.h"
+#include "output/private_folder.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -48,6 +49,8 @@ HostStarter::HostStarter(base::EventLoop& loop, HostSinks sinks, HostStarterSetu
       join_timer_(loop),
       tell_timer_(loop),
       end_timer_(loop) {
+  if (const std::string folder = connection_folder(setup_.order.remote_shell); !folder.empty())
+    make_own_folder(folder, "without --ssh_persist no folder is needed");
   join_timer_.start(deadline_, [this] { give_up_waiting(); });
   for (const std::vector<HostNode>& nodes : divided(setup_.order.nodes, setup_.order.fanout))
     start(nodes);

@@ -1,8 +1,10 @@
 #include "hosts/remote_shell.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "dtrun/base/error.h"
 #include "options/exit_code.h"
@@ -62,6 +64,9 @@ std::string with_host(std::string text, const std::string& host) {
   return text;
 }
 
+/// The user's number follows: %i to ssh. Short, for a socket's path has 107 letters at most.
+constexpr std::string_view kConnectionFolder = P_tmpdir "/dtrun-ssh-";
+
 HostFailure failure_before_greeting(const HostAttempt& attempt) {
   const std::string& host = attempt.host;
   for (const KnownWords& known : kKnownWords)
@@ -92,16 +97,35 @@ HostFailure failure_before_greeting(const HostAttempt& attempt) {
 
 }  // namespace
 
-std::vector<std::string> default_remote_shell(base::Deadline::Duration join_timeout) {
+std::vector<std::string> default_remote_shell(base::Deadline::Duration join_timeout,
+                                              base::Deadline::Duration persist) {
   const auto most = std::chrono::seconds(60);
   // Shorter than --join_timeout: ssh itself reports best what did not answer.
   const auto seconds = std::clamp(std::chrono::floor<std::chrono::seconds>(join_timeout * 3 / 4),
                                   std::chrono::seconds(1), most);
   // ssh notices a lost host after 30 s (three intervals); the agents notice it after 15 s.
-  return {"ssh", "-T",
-          "-o",  "BatchMode=yes",
-          "-o",  fmt::format("ConnectTimeout={}", seconds.count()),
-          "-o",  "ServerAliveInterval=10"};
+  std::vector<std::string> words = {"ssh", "-T",
+                                    "-o",  "BatchMode=yes",
+                                    "-o",  fmt::format("ConnectTimeout={}", seconds.count()),
+                                    "-o",  "ServerAliveInterval=10"};
+  if (persist.count() == 0) return words;
+  // The connection's own process leaves this one's session and output, so it ends with neither. To
+  // ssh 0 seconds are for ever.
+  const auto kept = std::chrono::ceil<std::chrono::seconds>(persist);
+  for (const std::string& option :
+       {std::string("ControlMaster=auto"), fmt::format("ControlPath={}%i/%C", kConnectionFolder),
+        fmt::format("ControlPersist={}", kept.count())}) {
+    words.emplace_back("-o");
+    words.push_back(option);
+  }
+  return words;
+}
+
+std::string connection_folder(const std::vector<std::string>& remote_shell) {
+  const std::string beginning = fmt::format("ControlPath={}", kConnectionFolder);
+  const bool keeps = std::ranges::any_of(
+      remote_shell, [&](const std::string& word) { return word.starts_with(beginning); });
+  return keeps ? fmt::format("{}{}", kConnectionFolder, ::getuid()) : "";
 }
 
 std::vector<std::string> split_remote_shell(std::string_view text) {

@@ -14,7 +14,12 @@
 namespace dtrun::launcher {
 
 /// ssh, without questions and without a terminal.
-std::vector<std::string> default_remote_shell(base::Deadline::Duration join_timeout);
+/// @param persist how long its connections stay open for the next dtrun; 0: not at all
+std::vector<std::string> default_remote_shell(base::Deadline::Duration join_timeout,
+                                              base::Deadline::Duration persist = {});
+/// Where connections that stay open have their sockets, on the machine that such words are run on;
+/// nothing: the words keep none. ssh itself does not make the folder.
+std::string connection_folder(const std::vector<std::string>& remote_shell);
 /// The words of --remote-shell; '...' and "..." keep blanks. @throws Error kUsage
 std::vector<std::string> split_remote_shell(std::string_view text);
 

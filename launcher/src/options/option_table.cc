@@ -28,6 +28,10 @@ constexpr OptionRow kRows[] = {
     {"remote-shell", 0, "COMMAND", G::kHosts,
      "what runs a command on another host, as COMMAND HOST dtrun ... (ssh, which asks for no "
      "password)"},
+    {"ssh-persist", 0, "SECONDS", G::kHosts,
+     "keep the ssh connections open so long after the job: a dtrun that starts on these hosts "
+     "meanwhile uses them",
+     "0"},
     {"remote-dtrun", 0, "PATH", G::kHosts,
      "dtrun on the other hosts (this one's path, where it was called by one; else dtrun)"},
     {"hosts-fanout", 0, "N", G::kHosts,

@@ -123,10 +123,9 @@ std::string private_folder_name() {
   return fmt::format("{}{:0{}x}", kPrivatePrefix, unique, kPrivateDigits);
 }
 
-void make_own_folder(const std::string& path) {
+void make_own_folder(const std::string& path, const char* remedy) {
   if (::mkdir(path.c_str(), 0700) != 0 && !(errno == EEXIST && is_own_folder(path)))
-    throw base::system_error(fmt::format("make the folder {}", path),
-                             "set TMPDIR to a folder that can be written to, or use --log_dir");
+    throw base::system_error(fmt::format("make the folder {}", path), remedy);
 }
 
 UniqueFd make_private_folder(const std::string& path) {

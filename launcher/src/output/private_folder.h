@@ -25,7 +25,11 @@ std::string private_folder_name();
 
 /// The user's alone, without what makes it a private folder of a run: it may be kept. Nothing
 /// happens where it is there. @throws Error kSystem, also where it is another user's
-void make_own_folder(const std::string& path);
+/// @param remedy for the error
+void make_own_folder(const std::string& path,
+                     const char* remedy =
+                         "set TMPDIR to a folder that can be written to, or use "
+                         "--log_dir");
 /// Makes it, where it is not there any more or yet. @return what holds the lock; nothing where the
 /// file system knows no locks. @throws Error kSystem
 base::UniqueFd make_private_folder(const std::string& path);
