@@ -136,11 +136,16 @@ MapPlan plan_of(const MapOperator& op, Operands operands) {
   return {common, compute_dtype(op, common), is_half_dtype(common) && scales_by_second(op)};
 }
 
+MapRun dense_run(const MapOperator& op, DType dtype) {
+  if (dtype == DType::bf16 && op.dense_bf16 != nullptr) return op.dense_bf16;
+  return op.runs.of(dtype);
+}
+
 /// Most calls: nothing broadcasts, converts or skips.
 bool is_dense_call(const MapOperator& op, Operands operands) {
   if (operands[0].is_number()) return false;
   const LocalTensor& first = operands[0].tensor();
-  if (op.runs.of(first.dtype()) == nullptr) return false;
+  if (dense_run(op, first.dtype()) == nullptr) return false;
   for (const Operand& operand : operands) {
     if (operand.is_number()) return false;
     const LocalTensor& tensor = operand.tensor();
@@ -161,7 +166,7 @@ void run_dense(const LocalTensor& target, const MapOperator& op, Operands operan
                  static_cast<std::int64_t>(item_size(dtype)),
                  static_cast<std::int64_t>(item_size(target.dtype()))};
   for (std::size_t k = 0; k < operands.size(); ++k) dense.inputs[k] = operands[k].tensor().data();
-  map_dense(dense, target.numel(), op.runs.of(dtype), numbers);
+  map_dense(dense, target.numel(), dense_run(op, dtype), numbers);
 }
 
 struct AddressRange {
