@@ -14,7 +14,8 @@ if(NOT DTRUN_SANITIZE STREQUAL "")
 endif()
 
 # What NCCL does, in this process.
-add_library(dtrun_nccl_simulation STATIC collectives/nccl_simulation.cc)
+add_library(dtrun_nccl_simulation STATIC collectives/nccl_simulation.cc collectives/simulated_clique.cc
+  collectives/simulated_device.cc collectives/simulated_nccl.cc collectives/simulation_state.cc)
 target_include_directories(dtrun_nccl_simulation PUBLIC ${PROJECT_SOURCE_DIR}/collectives/src)
 target_link_libraries(dtrun_nccl_simulation PUBLIC dtrun_rank_support dtrun::collectives PRIVATE dtrun_flags)
 
