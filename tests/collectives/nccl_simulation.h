@@ -29,7 +29,10 @@ class NcclSimulation {
     bool init_ends = true;  ///< false: communicators are never made
     bool has_streams = true;
     bool runs_at_once =
-        false;  ///< what run_on() gets, as on CUDA; else when the stream comes to it
+        false;            ///< what run_on() gets, as on CUDA; else when the stream comes to it
+    int version = 22809;  ///< from 22200 on aborts in a group of calls free at its end
+    /// How long a NCCL call is on its way to the device.
+    std::chrono::microseconds enqueue_time{0};
     /// How long a call stands behind a kernel that does not end.
     std::chrono::milliseconds patience = std::chrono::seconds(10);
   };

@@ -2,6 +2,7 @@
 // heads. It moves real bytes once all ranks are at an operation. Guarded by the simulation's mutex.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -51,6 +52,7 @@ struct End {
   int device = 0;
   int rank = 0;
   int busy = 0;
+  std::chrono::steady_clock::time_point enqueued_at{};
   bool is_through = false;  ///< its own part of making it, which waits for the device's kernels
   bool is_made = false;
   bool is_aborted = false;

@@ -33,7 +33,7 @@ class SimulatedNccl : public collectives::nccl::NcclApi {
   SimulatedNccl(std::shared_ptr<NcclSimulation::State> state, int rank)
       : state_(std::move(state)), rank_(rank) {}
 
-  int version() override { return 22809; }
+  int version() override { return state_->options.version; }
   std::string error_text(Result result) override {
     return "simulated error " + std::to_string(static_cast<int>(result));
   }
@@ -96,7 +96,7 @@ class SimulatedNccl : public collectives::nccl::NcclApi {
   Result abort(Communicator communicator) override {
     Lock lock(state_->mutex);
     End& end = close(communicator, "abort");
-    if (in_group_[std::this_thread::get_id()])
+    if (in_group_[std::this_thread::get_id()] && state_->options.version >= 22200)
       aborting_[std::this_thread::get_id()].push_back(&end);
     else
       reclaim(lock, end);
@@ -198,6 +198,7 @@ class SimulatedNccl : public collectives::nccl::NcclApi {
     if (!end.is_made || end.busy > 0 || end.splitting || end.finalizing)
       state_->violate(rank_, name + " while NCCL was at something");
     end.busy = state_->options.busy_polls;
+    end.enqueued_at = std::chrono::steady_clock::now() + state_->options.enqueue_time;
     return end;
   }
 
@@ -224,6 +225,7 @@ class SimulatedNccl : public collectives::nccl::NcclApi {
       end.is_made = true;
     }
     if (end.busy > 0 && --end.busy > 0) return Result::in_progress;
+    if (std::chrono::steady_clock::now() < end.enqueued_at) return Result::in_progress;
     for (auto& [stream, task] : std::exchange(end.enqueuing, {})) {
       ++end.kernels;
       stream->tasks.push_back(std::move(task));
