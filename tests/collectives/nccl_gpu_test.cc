@@ -154,5 +154,26 @@ TEST_F(GpuTest, MessagesGoRoundSeveralGpus) {
     EXPECT_FALSE(error) << error->what();
 }
 
+TEST_F(GpuTest, BatchesGoRoundSeveralGpus) {
+  const int size = cuda::device_count();
+  if (size < 2) GTEST_SKIP() << "needs two GPUs, and there is one";
+  for (const std::optional<Error>& error :
+       run_on_gpus("nccl", Gpus::one_per_rank, size, [size](const ProcessGroup& group) {
+         using collectives::P2POp;
+         const int me = group.rank();
+         const Device device{DeviceType::cuda, me};
+         group.barrier();
+         const LocalTensor sent = tensors::full({1 << 24}, me, {DType::f32, device});
+         const LocalTensor received = tensors::zeros({1 << 24}, {DType::f32, device});
+         for (const collectives::Work& work :
+              group.batch_isend_irecv({{P2POp::Kind::receive, received, (me + size - 1) % size},
+                                       {P2POp::Kind::send, sent, (me + 1) % size}}))
+           work.wait();
+         EXPECT_EQ(received[0].item(), (me + size - 1) % size);
+         EXPECT_EQ(received[(1 << 24) - 1].item(), (me + size - 1) % size);
+       }))
+    EXPECT_FALSE(error) << error->what();
+}
+
 }  // namespace
 }  // namespace dtrun::conformance

@@ -44,6 +44,8 @@ struct NcclJob {
   Deadline::Duration timeout = std::chrono::seconds(60);
   HostWait host_wait = HostWait::no;
   bool compare_calls = false;
+  std::optional<std::chrono::milliseconds> abort_patience = std::nullopt;
+  std::optional<std::chrono::milliseconds> quiet_patience = std::nullopt;
   std::shared_ptr<rendezvous::JobPage> job_page = nullptr;
   tensors::DeviceType tensors_of = tensors::DeviceType::cuda;
 
@@ -60,6 +62,8 @@ struct NcclJob {
     world->machine = "machine";
     world->host_wait = host_wait;
     world->compare_calls = compare_calls;
+    world->abort_patience = abort_patience.value_or(world->abort_patience);
+    world->quiet_patience = quiet_patience.value_or(world->quiet_patience);
     NcclGroupSpec spec;
     spec.key = "nccl";
     spec.name = "world";

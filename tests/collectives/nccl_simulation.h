@@ -1,9 +1,13 @@
 // NcclSimulation: GPUs and NCCL in host memory, for ranks that are threads: streams are queues that
 // run in their order, events pass when a stream has come to them, communicators are made when all
-// ranks have asked, and collectives move real bytes once all ranks' streams are at them. It does
-// not forgive: calls that NCCL forbids are written down as violations. Thread-safe.
+// ranks have asked, and collectives move real bytes once all ranks' streams are at them. Kernels of
+// a device run beside one another, and hang until their peers come or they are aborted. What CUDA
+// makes wait for all of them waits: a communicator is not made meanwhile, and abort and destroy
+// block their caller. It does not forgive: calls that NCCL forbids, and those that stand behind a
+// kernel for too long, are written down as violations. Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,7 +29,12 @@ class NcclSimulation {
     bool init_ends = true;  ///< false: communicators are never made
     bool has_streams = true;
     bool runs_at_once =
-        false;  ///< what run_on() gets, as on CUDA; else when the stream comes to it
+        false;            ///< what run_on() gets, as on CUDA; else when the stream comes to it
+    int version = 22809;  ///< from 22200 on aborts in a group of calls free at its end
+    /// How long a NCCL call is on its way to the device.
+    std::chrono::microseconds enqueue_time{0};
+    /// How long a call stands behind a kernel that does not end.
+    std::chrono::milliseconds patience = std::chrono::seconds(10);
   };
 
   NcclSimulation() : NcclSimulation(Options{}) {}
@@ -37,6 +46,10 @@ class NcclSimulation {
 
   /// Nothing runs on the devices until it is thawed.
   void freeze(bool frozen);
+  /// From now on an abort returns only when this is taken back.
+  void hang_aborts(bool hang);
+  /// How many of its communicators that rank began to make while a kernel ran on their device.
+  int made_beside_kernels(int rank);
   /// What that rank's communicators answer from now on.
   void break_rank(int rank, collectives::nccl::Result result);
 

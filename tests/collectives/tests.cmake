@@ -14,7 +14,8 @@ if(NOT DTRUN_SANITIZE STREQUAL "")
 endif()
 
 # What NCCL does, in this process.
-add_library(dtrun_nccl_simulation STATIC collectives/nccl_simulation.cc)
+add_library(dtrun_nccl_simulation STATIC collectives/nccl_simulation.cc collectives/simulated_clique.cc
+  collectives/simulated_device.cc collectives/simulated_nccl.cc collectives/simulation_state.cc)
 target_include_directories(dtrun_nccl_simulation PUBLIC ${PROJECT_SOURCE_DIR}/collectives/src)
 target_link_libraries(dtrun_nccl_simulation PUBLIC dtrun_rank_support dtrun::collectives PRIVATE dtrun_flags)
 
@@ -27,7 +28,7 @@ if(DTRUN_HAVE_GLOO)
 endif()
 # Ranks are threads.
 dtrun_test(collectives/rank_tests LINKS dtrun_conformance dtrun_nccl_simulation dtrun_test_vectors PROCESSORS 2
-  SOURCES abort call_counters commons_door conformance cpu_parts direct disagreement failure group_calls lifelines monitored_barrier nccl_conformance nccl_failure nccl_record
+  SOURCES abort call_counters commons_door conformance cpu_parts direct disagreement failure group_calls lifelines monitored_barrier nccl_batch nccl_blocking nccl_conformance nccl_failure nccl_record
     nccl_state process_group register_backend shrink staged subgroup vectors work ${gloo_tests} WITH ${gloo_files})
 # Programs that scripts/gpu-check takes to a machine with a GPU.
 dtrun_test(collectives/nccl_test LINKS dtrun_rank_support SOURCES nccl)

@@ -253,6 +253,33 @@ Launch Composer::barrier() const {
   return result;
 }
 
+std::vector<Launch> Composer::batch(const std::vector<Message>& messages) const {
+  struct Part {
+    OpKind kind;
+    Buffer buffer;
+    int peer;
+  };
+  std::vector<Part> parts;
+  std::vector<Launch> launches;
+  for (const Message& message : messages) {
+    if (message.buffer.count > 0) parts.push_back({message.kind, message.buffer, message.peer});
+    launches.push_back(launch([](Communicator, DeviceStream) { return Result::success; }));
+    launches.back().bytes = message.buffer.bytes();
+  }
+  if (parts.empty()) return launches;
+  launches.front().issue = [api = nccl, parts = std::move(parts)](Communicator communicator,
+                                                                  DeviceStream stream) {
+    CallGroup group(*api);
+    for (const Part& part : parts)
+      group.add(part.kind == OpKind::send
+                    ? api->send(source_of(part.buffer), part.peer, communicator, stream)
+                    : api->receive(part.buffer.data, static_cast<std::size_t>(part.buffer.count),
+                                   data_type(part.buffer.dtype), part.peer, communicator, stream));
+    return group.end();
+  };
+  return launches;
+}
+
 Launch Composer::send(Buffer buffer, QueueKey queue) const {
   Launch result = launch([api = nccl, buffer](Communicator communicator, DeviceStream stream) {
     if (buffer.count == 0) return Result::success;

@@ -24,6 +24,9 @@ struct Composer {
   /// In a communicator of the two: the sender is 0, the receiver 1.
   Launch send(Buffer buffer, QueueKey queue) const;
   Launch receive(Buffer buffer, QueueKey queue) const;
+  /// Of one device, in the communicator of the whole group: one group of sends and receives, which
+  /// the first launch makes.
+  std::vector<Launch> batch(const std::vector<Message>& messages) const;
 
  private:
   using Buffers = std::vector<Buffer>;

@@ -22,13 +22,43 @@ constexpr char kRefusal = 'r';
 
 }  // namespace
 
-Meeting::Meeting(NcclApi& api, MeetingPlace place) : api_(api), place_(std::move(place)) {}
+Meeting::Meeting(std::shared_ptr<NcclApi> api, MeetingPlace place)
+    : api_(std::move(api)), place_(std::move(place)) {}
 
 std::string Meeting::member_key(std::size_t rank) const {
   return fmt::format("{}/member/{}", place_.key, rank);
 }
 
-std::optional<UniqueId> Meeting::ask() {
+bool Meeting::ask() {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (cancelled_) return true;
+  }
+  std::optional<Ids> ids;
+  std::exception_ptr failure;
+  try {
+    ids = look();
+  } catch (const Error&) {
+    failure = std::current_exception();
+  }
+  const std::scoped_lock lock(mutex_);
+  ids_ = std::move(ids);
+  failure_ = failure;
+  return ids_ || failure_;
+}
+
+std::optional<Meeting::Ids> Meeting::outcome() const {
+  const std::scoped_lock lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+  return ids_;
+}
+
+void Meeting::cancel() {
+  const std::scoped_lock lock(mutex_);
+  cancelled_ = true;
+}
+
+std::optional<Meeting::Ids> Meeting::look() {
   if (!announced_) {
     place_.store->set(member_key(static_cast<std::size_t>(place_.rank)),
                       place_.gpu + "\n" + place_.gpu_name);
@@ -70,26 +100,31 @@ std::string Meeting::decide() {
                                     place_.global_ranks[owner->second], place_.global_ranks[rank],
                                     name);
   }
-  UniqueId id{};
-  const Result result = api_.unique_id(id);
-  if (result != Result::success)
-    return kRefusal + std::string(failure_of(api_, result, "make an id").summary());
-  return kId + std::string(id.bytes, sizeof(id.bytes));
+  std::string answer(1, kId);
+  for (std::size_t i = 0; i < place_.ids; ++i) {
+    UniqueId id{};
+    const Result result = api_->unique_id(id);
+    if (result != Result::success)
+      return kRefusal + std::string(failure_of(*api_, result, "make an id").summary());
+    answer.append(id.bytes, sizeof(id.bytes));
+  }
+  return answer;
 }
 
-UniqueId Meeting::read(const std::string& answer) const {
+Meeting::Ids Meeting::read(const std::string& answer) const {
   if (!answer.empty() && answer[0] == kRefusal)
     throw Error(ErrorCode::kUnavailable, "nccl cannot make a communicator: " + answer.substr(1),
                 "NCCL works with one GPU per rank",
                 "start fewer ranks per machine, give each its own GPU (set_device, "
                 "CUDA_VISIBLE_DEVICES), or use backend 'staged'");
-  UniqueId id{};
-  if (answer.size() != 1 + sizeof(id.bytes) || answer[0] != kId)
+  Ids ids(place_.ids);
+  if (answer.size() != 1 + ids.size() * sizeof(UniqueId) || answer[0] != kId)
     throw Error(ErrorCode::kProtocol, "the store holds no nccl id of this version",
                 fmt::format("key {}/id has {} bytes", place_.key, answer.size()),
                 "start all ranks with the same build of dtrun");
-  std::memcpy(id.bytes, answer.data() + 1, sizeof(id.bytes));
-  return id;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    std::memcpy(ids[i].bytes, answer.data() + 1 + i * sizeof(UniqueId), sizeof(UniqueId));
+  return ids;
 }
 
 }  // namespace dtrun::collectives::nccl

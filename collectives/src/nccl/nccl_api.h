@@ -63,8 +63,10 @@ class NcclApi {
                        Communicator* made) = 0;
   virtual Result async_error(Communicator communicator, Result& state) = 0;
   virtual Result finalize(Communicator communicator) = 0;
+  /// Frees, as abort does.
   virtual Result destroy(Communicator communicator) = 0;
-  /// Local: ends what runs on the device, waits for no peer.
+  /// Local: tells what runs on the device to end. What the communicator has is freed here, or at
+  /// the end of the group of calls, which blocks while any kernel runs on the device.
   virtual Result abort(Communicator communicator) = 0;
 
   /// A sum of products, for calls on that communicator. Nothing to ask after.

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <map>
 #include <optional>
 #include <span>
 #include <utility>
@@ -57,9 +58,8 @@ Work NcclBackend::start(Collective collective) {
   return group_->run(std::move(launch), std::move(call));
 }
 
-Work NcclBackend::start(Message message) {
-  const bool sends = message.kind == OpKind::send;
-  if (!sends && message.peer < 0)
+void NcclBackend::require_possible(const Message& message) {
+  if (message.kind == OpKind::receive && message.peer < 0)
     throw Error(ErrorCode::kUnavailable, "backend 'nccl' cannot receive from any rank",
                 "NCCL must know the sender", "name the source, or use backend 'staged'");
   if (message.tag != 0)
@@ -67,6 +67,11 @@ Work NcclBackend::start(Message message) {
                 fmt::format("backend 'nccl' has no tags, and got {}", message.tag),
                 "NCCL matches the messages between two ranks in their order",
                 "leave the tag out, or use backend 'staged'");
+}
+
+Work NcclBackend::start(Message message) {
+  require_possible(message);
+  const bool sends = message.kind == OpKind::send;
   const Buffer& buffer = message.buffer;
   const Composer compose = composer(buffer.device_index);
   message.call.fingerprint.kind = message.kind;
@@ -74,6 +79,32 @@ Work NcclBackend::start(Message message) {
                         : compose.receive(buffer, {buffer.device_index, message.peer, rank()});
   launch.bytes = buffer.bytes();
   return group_->run(std::move(launch), std::move(message.call));
+}
+
+std::vector<Work> NcclBackend::exchange(std::vector<Message> messages) {
+  for (const Message& message : messages) require_possible(message);
+  std::map<int, std::vector<std::size_t>> of_devices;
+  for (std::size_t i = 0; i < messages.size(); ++i)
+    of_devices[messages[i].buffer.device_index].push_back(i);
+  std::vector<Work> works(messages.size());
+  for (const auto& [device, places] : of_devices) {
+    // All ranks answer alike: a batch stands in the same place among the group's calls everywhere.
+    if (!group_->has_communicator(device)) {
+      for (const std::size_t place : places) works[place] = start(std::move(messages[place]));
+      continue;
+    }
+    std::vector<Message> batch;
+    for (const std::size_t place : places) batch.push_back(std::move(messages[place]));
+    std::vector<Launch> launches = composer(device).batch(batch);
+    std::vector<Call> calls;
+    for (Message& message : batch) {
+      message.call.fingerprint.kind = message.kind;
+      calls.push_back(std::move(message.call));
+    }
+    std::vector<Work> started = group_->run_batch(std::move(launches), std::move(calls));
+    for (std::size_t i = 0; i < places.size(); ++i) works[places[i]] = std::move(started[i]);
+  }
+  return works;
 }
 
 std::unique_ptr<Backend> NcclBackend::split(const std::vector<int>& ranks, int list_index,

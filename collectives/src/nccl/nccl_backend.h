@@ -31,6 +31,9 @@ class NcclBackend : public Backend {
 
   Work start(Collective collective) override;
   Work start(Message message) override;
+  /// One group of calls for each device on the group's communicator, if that is there: in the order
+  /// of the group's collectives, and met by batches. Else, each by itself.
+  std::vector<Work> exchange(std::vector<Message> messages) override;
 
   std::unique_ptr<Backend> split(const std::vector<int>& ranks, int list_index,
                                  const std::string& name, Call call) override;
@@ -41,6 +44,8 @@ class NcclBackend : public Backend {
 
  private:
   Composer composer(int device) const;
+  /// @throws Error kUnavailable for what NCCL cannot do
+  static void require_possible(const Message& message);
   /// Where it runs. @throws Error kInvalidArgument for buffers on several GPUs
   int device_of(const CollectiveView& collective) const;
 

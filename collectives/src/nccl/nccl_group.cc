@@ -23,6 +23,12 @@ namespace {
 /// How often a waiting thread looks before it sleeps between looks, and how long it then sleeps.
 constexpr int kQuickLooks = 200;
 constexpr auto kLookInterval = std::chrono::microseconds(200);
+/// Between two questions to the store. Making a communicator takes NCCL longer than this.
+constexpr auto kQuestionInterval = std::chrono::milliseconds(2);
+/// How long a call that fails waits until the store knows, for the others.
+constexpr auto kTellingGrace = std::chrono::seconds(1);
+/// How long a call that is late waits for word of the others.
+constexpr auto kInquiryGrace = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -30,7 +36,8 @@ NcclGroup::NcclGroup(std::shared_ptr<NcclWorld> world, NcclGroupSpec spec)
     : world_(std::move(world)),
       spec_(std::move(spec)),
       recorded_group_(spec_.name, spec_.rank, spec_.global_ranks),
-      board_(world_->store, spec_.key, spec_.rank, spec_.global_ranks) {
+      board_(
+          std::make_shared<StatusBoard>(world_->store, spec_.key, spec_.rank, spec_.global_ranks)) {
   world_->watchdog.add(*this);
 }
 
@@ -59,48 +66,105 @@ int NcclGroup::default_device() {
 
 Queue& NcclGroup::queue(const QueueKey& key) {
   if (const auto found = queues_.find(key); found != queues_.end()) return *found->second;
+  const CurrentDevice current(*world_->device, key.device);
+  return key.from < 0 ? make_group_queue(key) : make_pair_queues(key);
+}
+
+QueueSite NcclGroup::queue_site(int device) {
+  return {world_->nccl, world_->device, device, &world_->activity, world_->quiet_patience};
+}
+
+MeetingPlace NcclGroup::meeting_place(int device) const {
   MeetingPlace place;
   place.store = world_->store;
-  place.gpu_name = fmt::format("cuda:{} of {}", key.device, world_->host);
-  if (!world_->gpus_are_shared)
-    place.gpu = world_->machine + " " + world_->device->bus_id(key.device);
-  // Its device is no part of the key: each rank has its own number for the GPU that it brings. A
-  // second device of a rank is a second communicator of all.
-  const auto of_the_same = [&](const auto& entry) {
-    return entry.first.from == key.from && entry.first.to == key.to;
-  };
-  const auto number = std::count_if(queues_.begin(), queues_.end(), of_the_same);
-  if (key.from < 0) {
-    place.key = fmt::format("{}/lane/{}", spec_.key, number);
-    place.rank = spec_.rank;
-    place.global_ranks = spec_.global_ranks;
-    if (first_device_ < 0) first_device_ = key.device;
-  } else {
-    place.key = fmt::format("{}/lane/{}-{}/{}", spec_.key, key.from, key.to, number);
-    place.rank = key.from == spec_.rank ? 0 : 1;
-    for (const int rank : {key.from, key.to})
-      place.global_ranks.push_back(spec_.global_ranks[static_cast<std::size_t>(rank)]);
-  }
-  const CurrentDevice current(*world_->device, key.device);
+  place.gpu_name = fmt::format("cuda:{} of {}", device, world_->host);
+  if (!world_->gpus_are_shared) place.gpu = world_->machine + " " + world_->device->bus_id(device);
+  return place;
+}
+
+std::shared_ptr<Meeting> NcclGroup::meet(MeetingPlace place, int device) {
+  auto meeting = std::make_shared<Meeting>(world_->nccl, std::move(place));
+  world_->herald.post([meeting, api = world_->device, device]() -> std::optional<Herald::Duration> {
+    try {
+      // NCCL asks CUDA for an id's sake; on a new thread that would begin to use device 0.
+      const CurrentDevice current(*api, device);
+      if (meeting->ask()) return std::nullopt;
+    } catch (const Error&) {  // of the device, which the queue's own calls meet as well
+    }
+    return kQuestionInterval;
+  });
+  return meeting;
+}
+
+// In both cases the device is no part of the key: each rank has its own number for the GPU that it
+// brings. A second device of a rank is a second communicator of all.
+
+Queue& NcclGroup::make_group_queue(const QueueKey& key) {
+  const auto number = std::count_if(queues_.begin(), queues_.end(),
+                                    [](const auto& entry) { return entry.first.from < 0; });
+  MeetingPlace place = meeting_place(key.device);
+  place.key = fmt::format("{}/lane/{}", spec_.key, number);
+  place.rank = spec_.rank;
+  place.global_ranks = spec_.global_ranks;
   // Made before it has a place: fail() closes all that have one.
-  return *(queues_[key] =
-               std::make_unique<Queue>(world_->nccl, world_->device, key.device, std::move(place)));
+  auto made = std::make_unique<Queue>(
+      queue_site(key.device), Seat{meet(std::move(place), key.device), 0, spec_.rank, size()});
+  if (first_device_ < 0) first_device_ = key.device;
+  return *(queues_[key] = std::move(made));
+}
+
+Queue& NcclGroup::make_pair_queues(const QueueKey& key) {
+  const auto number = std::count_if(queues_.begin(), queues_.end(), [&](const auto& entry) {
+    return entry.first.from == key.from && entry.first.to == key.to;
+  });
+  const auto [low, high] = std::minmax(key.from, key.to);
+  MeetingPlace place = meeting_place(key.device);
+  place.key = fmt::format("{}/lane/{}-{}/{}", spec_.key, low, high, number);
+  place.rank = spec_.rank == low ? 0 : 1;
+  place.ids = 2;
+  for (const int rank : {low, high})
+    place.global_ranks.push_back(spec_.global_ranks[static_cast<std::size_t>(rank)]);
+  const std::shared_ptr<Meeting> meeting = meet(std::move(place), key.device);
+  const auto direction = [&](int from) {
+    const Seat seat{meeting, from == low ? 0U : 1U, from == spec_.rank ? 0 : 1, 2};
+    return std::make_unique<Queue>(queue_site(key.device), seat);
+  };
+  auto wanted = direction(key.from);
+  auto other = direction(key.to);
+  wanted->set_partner(other.get());
+  other->set_partner(wanted.get());
+  queues_[{key.device, key.to, key.from}] = std::move(other);
+  return *(queues_[key] = std::move(wanted));
 }
 
 void NcclGroup::add_split_queue(int device, std::unique_ptr<Communicator> slot) {
   const std::scoped_lock lock(mutex_);
   const CurrentDevice current(*world_->device, device);
-  queues_[{device}] =
-      std::make_unique<Queue>(world_->nccl, world_->device, device, std::move(slot));
+  queues_[{device}] = std::make_unique<Queue>(queue_site(device), std::move(slot));
   first_device_ = device;
+}
+
+bool NcclGroup::has_communicator(int device) {
+  const std::scoped_lock lock(mutex_);
+  return queues_.contains({device});
 }
 
 int NcclGroup::own_rank() const {
   return spec_.global_ranks[static_cast<std::size_t>(spec_.rank)];
 }
 
-void NcclGroup::throw_if_failed() const {
-  if (failure_) std::rethrow_exception(failure_);
+void NcclGroup::throw_if_failed(Lock& lock) {
+  if (!failure_) return;
+  const std::exception_ptr failure = failure_;
+  await_telling(lock);
+  std::rethrow_exception(failure);
+}
+
+void NcclGroup::await_telling(Lock& lock) {
+  // The process may end once its caller knows: then nobody would tell the others.
+  const std::shared_future<void> told = told_;
+  lock.unlock();
+  if (told.valid()) told.wait_for(kTellingGrace);
 }
 
 Work NcclGroup::run(Launch launch, Call call) {
@@ -110,18 +174,34 @@ Work NcclGroup::run(Launch launch, Call call) {
   if (world_->compare_calls && kind != OpKind::send && kind != OpKind::receive) compare(call);
   std::shared_ptr<Operation> operation;
   {
-    const std::scoped_lock lock(mutex_);
-    throw_if_failed();
+    Lock lock(mutex_);
+    throw_if_failed(lock);
     try {
       operation = enqueue(std::move(launch), std::move(call));
     } catch (const Error& error) {
       fail(error, Tell::members);
-      throw_if_failed();
+      throw_if_failed(lock);
     }
   }
   if (async) return Work(operation);
   operation->wait(Deadline::never());
   return Work();
+}
+
+std::vector<Work> NcclGroup::run_batch(std::vector<Launch> launches, std::vector<Call> calls) {
+  require_own_process();
+  std::vector<Work> works;
+  Lock lock(mutex_);
+  throw_if_failed(lock);
+  try {
+    // With the lock held, so that nothing comes in between.
+    for (std::size_t i = 0; i < launches.size(); ++i)
+      works.emplace_back(enqueue(std::move(launches[i]), std::move(calls[i])));
+  } catch (const Error& error) {
+    fail(error, Tell::members);
+    throw_if_failed(lock);
+  }
+  return works;
 }
 
 std::shared_ptr<Operation> NcclGroup::enqueue(Launch launch, Call call) {
@@ -137,7 +217,7 @@ std::shared_ptr<Operation> NcclGroup::enqueue(Launch launch, Call call) {
   operation->record_number =
       world_->record->begin(operation->fingerprint(), recorded_group_, operation->launch.bytes);
   target.push(operation);
-  target.advance();
+  if (target.advance()) ++moved_;
   if (std::exchange(watchdog_sleeps_, false)) world_->watchdog.call();
   return operation;
 }
@@ -161,16 +241,19 @@ void NcclGroup::await(Lock& lock, Operation& operation, Progress progress, Deadl
     if (!failure_ && operation.progress < progress) advance_all();
     // What was done before the group failed is done.
     if (operation.progress == Progress::done) return;
-    throw_if_failed();
+    throw_if_failed(lock);
     if (operation.progress >= progress) return;
-    if (operation.call.deadline.expired()) {
-      fail(timed_out(operation), Tell::members);
-      throw_if_failed();
+    const bool is_late = operation.call.deadline.expired();
+    if (is_late) {
+      if (const std::optional<Error> late = lateness(waiting_of(operation))) {
+        fail(*late, Tell::members);
+        throw_if_failed(lock);
+      }
     }
     if (deadline.expired())
       throw Error(ErrorCode::kTimeout, operation.fingerprint().describe() + " is not done yet",
                   "the wait had a deadline of its own; the operation goes on");
-    pause(lock, looks, deadline.earlier(operation.call.deadline));
+    pause(lock, looks, is_late ? deadline : deadline.earlier(operation.call.deadline));
   }
 }
 
@@ -188,7 +271,8 @@ void NcclGroup::pause(Lock& lock, int& looks, Deadline deadline) {
 
 void NcclGroup::advance_all() {
   try {
-    for (const auto& [key, queue] : queues_) queue->advance();
+    for (const auto& [key, queue] : queues_)
+      if (queue->advance()) ++moved_;
   } catch (const Error& error) {
     fail(error, Tell::members);
   }
@@ -209,60 +293,141 @@ std::exception_ptr NcclGroup::exception(Operation& operation) {
 void NcclGroup::fail(const Error& error, Tell tell) {
   if (failure_) return;
   failure_ = std::make_exception_ptr(error);
+  std::vector<std::shared_ptr<Operation>> operations;
+  std::vector<Communicator> ready, unready;
   for (const auto& [key, queue] : queues_) {
-    if (const Communicator communicator = queue->take()) doomed_.push_back(communicator);
-    queue->conclude_all(failure_);
+    const bool is_ready = queue->phase() == Queue::Phase::ready;
+    if (const Communicator communicator = queue->take())
+      (is_ready ? ready : unready).push_back(communicator);
+    lost_slots_.push_back(queue->take_slot());
+    for (std::shared_ptr<Operation>& operation : queue->conclude_all(failure_))
+      operations.push_back(std::move(operation));
   }
+  end_communicators(std::move(operations), std::move(ready), std::move(unready));
   // Sync calls return before the device is done: whoever reads results now reads garbage.
   base::log::error(base::log::Component::kCollectives,
                    "group '{}' failed; results of its unfinished calls are not to be used:\n{}",
                    spec_.name, error.what());
   if (tell != Tell::nobody && size() > 1) {
-    try {
-      board_.publish_failure(error, tell == Tell::members ? StatusBoard::Wording::of_a_peer
-                                                          : StatusBoard::Wording::as_it_stands);
-    } catch (const Error&) {  // without the store they meet their own deadline
-    }
+    const auto told = std::make_shared<std::promise<void>>();
+    told_ = told->get_future();
+    const auto wording = tell == Tell::members ? StatusBoard::Wording::of_a_peer
+                                               : StatusBoard::Wording::as_it_stands;
+    world_->herald.post(
+        [board = board_, error, wording, told]() -> std::optional<Herald::Duration> {
+          try {
+            board->publish_failure(error, wording);
+          } catch (const Error&) {  // without the store they meet their own deadline
+          }
+          told->set_value();
+          return std::nullopt;
+        });
   }
   changed_.notify_all();
   world_->watchdog.call();
 }
 
-Error NcclGroup::timed_out(const Operation& operation) {
-  std::string where;
-  std::string for_whom;
-  try {
-    const auto queue = queues_.find(operation.launch.queue);
-    const std::vector<int> missing =
-        queue == queues_.end() ? std::vector<int>() : queue->second->missing();
-    if (!missing.empty()) for_whom = rank_list(missing);
-    where = board_.describe_others(operation.fingerprint());
-    if (queue != queues_.end() && queue->second->phase() == Queue::Phase::starting)
-      where = "NCCL has not made its communicator; " + where;
-  } catch (const Error& error) {
-    where = "nothing is known of the others: " + error.summary();
+void NcclGroup::end_communicators(std::vector<std::shared_ptr<Operation>> operations,
+                                  std::vector<Communicator> ready,
+                                  std::vector<Communicator> unready) {
+  if (ready.empty() && unready.empty()) {
+    for (const std::shared_ptr<Operation>& operation : operations) operation->release();
+    return;
   }
-  const auto waited = std::chrono::steady_clock::now() - operation.started();
+  Ending::Plan plan;
+  plan.nccl = world_->nccl;
+  plan.device = world_->device;
+  plan.device_index = queues_.begin()->first.device;
+  plan.group = spec_.name;
+  // NCCL joins the thread that makes one before it tells it to end, and that thread may stand
+  // behind a kernel of those that are ready.
+  plan.to_abort = std::move(ready);
+  plan.to_abort.insert(plan.to_abort.end(), unready.begin(), unready.end());
+  plan.operations = std::move(operations);
+  plan.slots = std::exchange(lost_slots_, {});
+  ending_ = Ending::begin(std::move(plan));
+}
+
+struct NcclGroup::Inquiry {
+  const void* who = nullptr;
+  TimePoint until;
+  std::mutex mutex;
+  bool answered = false;
+  std::vector<int> missing;
+  std::string others;
+};
+
+NcclGroup::Waiting NcclGroup::waiting_of(const Operation& operation) const {
+  const auto queue = queues_.find(operation.launch.queue);
+  return {&operation, operation.fingerprint(), operation.started(),
+          queue == queues_.end() ? nullptr : queue->second.get(),
+          is_message(operation.fingerprint().kind) && operation.launch.queue.from < 0};
+}
+
+void NcclGroup::inquire(const Waiting& waiting) {
+  inquiry_ = std::make_shared<Inquiry>();
+  inquiry_->who = waiting.who;
+  inquiry_->until = std::chrono::steady_clock::now() + kInquiryGrace;
+  const std::shared_ptr<Meeting> meeting = waiting.queue ? waiting.queue->meeting() : nullptr;
+  world_->herald.post([inquiry = inquiry_, board = board_, mine = waiting.fingerprint,
+                       meeting]() -> std::optional<Herald::Duration> {
+    std::string others;
+    std::vector<int> missing;
+    try {
+      if (meeting) missing = meeting->missing();
+      others = board->describe_others(mine);
+    } catch (const Error& error) {
+      others = "nothing is known of the others: " + error.summary();
+    }
+    const std::scoped_lock lock(inquiry->mutex);
+    inquiry->missing = std::move(missing);
+    inquiry->others = std::move(others);
+    inquiry->answered = true;
+    return std::nullopt;
+  });
+}
+
+std::optional<Error> NcclGroup::lateness(const Waiting& waiting) {
+  const bool is_another = inquiry_ && inquiry_->who != waiting.who;
+  const auto now = std::chrono::steady_clock::now();
+  if (!inquiry_ || (is_another && now >= inquiry_->until)) inquire(waiting);
+  if (inquiry_->who != waiting.who) return std::nullopt;
+  std::string others = "nothing is known of the others: the store does not answer";
+  std::vector<int> missing;
+  {
+    const std::scoped_lock lock(inquiry_->mutex);
+    if (!inquiry_->answered && now < inquiry_->until) return std::nullopt;
+    if (inquiry_->answered) {
+      others = inquiry_->others;
+      missing = inquiry_->missing;
+    }
+  }
+  std::string why = waiting.queue ? waiting.queue->obstacle() : "";
+  why += (why.empty() || others.empty() ? "" : "; ") + others;
+  if (waiting.is_of_batch)
+    why += "; a message of a batch meets one of a batch, in the same order among the group's calls";
   return Error(ErrorCode::kTimeout,
-               waited_text(own_rank(), waited, operation.fingerprint(), spec_.name, for_whom),
-               where,
-               "raise the timeout if they only need longer; look at the other ranks' output");
+               waited_text(own_rank(), now - waiting.started, waiting.fingerprint, spec_.name,
+                           missing.empty() ? "" : rank_list(missing)),
+               why, "raise the timeout if they only need longer; look at the other ranks' output");
 }
 
 void NcclGroup::reject(const Fingerprint& fingerprint, const Error& error) {
   // A child's mistakes are not its parent's.
   if (size() == 1 || fork_mark_.in_child()) return;
-  const std::scoped_lock lock(mutex_);
+  Lock lock(mutex_);
   fail(Error(error.code(),
              fmt::format("{} was rejected: {}", fingerprint.describe(), error.summary()),
              error.why(), error.remedy()),
        Tell::members);
+  await_telling(lock);
 }
 
 void NcclGroup::abort(const Error& error) {
   require_own_process();
-  const std::scoped_lock lock(mutex_);
+  Lock lock(mutex_);
   fail(error, Tell::members_alike);
+  await_telling(lock);
 }
 
 }  // namespace dtrun::collectives::nccl

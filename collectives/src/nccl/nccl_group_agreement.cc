@@ -1,6 +1,7 @@
 // What the members of a group do together besides operations: compare their calls, split.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -31,11 +32,11 @@ std::string NcclGroup::hear(const std::string& key, Deadline deadline) {
     }
     if (const std::optional<Error> failure = job_failure()) throw *failure;
     {
-      const std::scoped_lock lock(mutex_);
-      throw_if_failed();
+      Lock lock(mutex_);
+      throw_if_failed(lock);
     }
     // The watchdog reads it only while operations are in flight.
-    if (const std::optional<Error> failure = board_.read_failure(spec_.name)) throw *failure;
+    if (const std::optional<Error> failure = board_->read_failure(spec_.name)) throw *failure;
   }
 }
 
@@ -49,7 +50,7 @@ std::optional<Error> NcclGroup::difference(const Fingerprint& mine, int rank, De
     return Error(ErrorCode::kTimeout,
                  fmt::format("rank {} has not come to {} of group '{}'", their_rank,
                              mine.describe(), spec_.name),
-                 board_.describe_others(mine), "look at that rank's output");
+                 board_->describe_others(mine), "look at that rank's output");
   }
   Fingerprint theirs;
   if (bytes.size() != sizeof(theirs))
@@ -76,9 +77,9 @@ void NcclGroup::compare(const Call& call) {
     if (mine.sequence > 1) world_->store->delete_key(call_key(mine.sequence - 1, spec_.rank));
     return;
   }
-  const std::scoped_lock lock(mutex_);
+  Lock lock(mutex_);
   fail(*found, Tell::members);
-  throw_if_failed();
+  throw_if_failed(lock);
 }
 
 Queue* NcclGroup::group_queue() {
@@ -94,35 +95,49 @@ Queue* NcclGroup::group_queue() {
 std::unique_ptr<Communicator> NcclGroup::split_communicator(Lock& lock, Queue& parent,
                                                             std::optional<int> color, int key,
                                                             const Call& call) {
+  const auto started = Deadline::Clock::now();
   const auto wait_while = [&](const auto& busy) {
     for (int looks = 0; busy();) {
-      throw_if_failed();
-      if (call.deadline.expired())
-        throw Error(ErrorCode::kTimeout,
-                    fmt::format("rank {} waited too long in {} of group '{}'", own_rank(),
-                                call.fingerprint.describe(), spec_.name),
-                    board_.describe_others(call.fingerprint), "look at the other ranks' output");
-      pause(lock, looks, call.deadline);
+      throw_if_failed(lock);
+      const bool is_late = call.deadline.expired();
+      if (is_late) {
+        const Waiting split{&call, call.fingerprint, started, &parent};
+        if (const std::optional<Error> late = lateness(split)) throw *late;
+      }
+      pause(lock, looks, is_late ? Deadline::never() : call.deadline);
     }
   };
-  auto slot = std::make_unique<Communicator>(nullptr);
+  // NCCL may still write the handle when this has failed: the group keeps where it points to.
+  lost_slots_.push_back(std::make_unique<Communicator>(nullptr));
+  Communicator* const slot = lost_slots_.back().get();
   const CurrentDevice current(*world_->device, parent.device());
   try {
+    // NCCL may deadlock where a kernel of the parent runs. All have come to this call, and so to
+    // the calls before it: these end.
     wait_while([&] {
-      if (!failure_) parent.advance();
-      return failure_ || !parent.is_settled();
+      if (!failure_) advance_all();
+      return failure_ || !parent.is_idle();
     });
-    check(*world_->nccl, world_->nccl->split(parent.communicator(), color, key, slot.get()),
+    // Making a communicator may stand behind other kernels of the device as well, for a while.
+    wait_while([&] {
+      if (!failure_) advance_all();
+      return failure_ || (world_->activity.oldest(parent.device()) &&
+                          Deadline::Clock::now() - started < world_->quiet_patience);
+    });
+    check(*world_->nccl, world_->nccl->split(parent.communicator(), color, key, slot),
           "split a communicator", parent.communicator());
     // The child's handle is not there before.
     wait_while([&] { return failure_ || parent.is_busy("split a communicator"); });
   } catch (const Error& error) {
-    // NCCL may still write the handle: where it points to must outlive the communicator.
-    lost_slots_.push_back(std::move(slot));
+    if (!lock.owns_lock()) lock.lock();
     fail(error, Tell::members);
-    throw_if_failed();
+    throw_if_failed(lock);
   }
-  return slot;
+  const auto place = std::find_if(lost_slots_.begin(), lost_slots_.end(),
+                                  [&](const auto& kept) { return kept.get() == slot; });
+  std::unique_ptr<Communicator> made = std::move(*place);
+  lost_slots_.erase(place);
+  return made;
 }
 
 std::shared_ptr<NcclGroup> NcclGroup::split(NcclGroupSpec child, std::optional<int> color,
@@ -134,7 +149,7 @@ std::shared_ptr<NcclGroup> NcclGroup::split(NcclGroupSpec child, std::optional<i
   try {
     compare(call);
     Lock lock(mutex_);
-    throw_if_failed();
+    throw_if_failed(lock);
     // Calls are in the same order everywhere: either all members have a communicator, or none has.
     if (Queue* const parent = group_queue()) {
       device = parent->device();

@@ -22,6 +22,11 @@ namespace {
 
 /// Between two looks at a group that works.
 constexpr auto kWatchInterval = std::chrono::milliseconds(10);
+/// The same while NCCL has not taken all calls: each is given to it once it is through with the one
+/// before, and nobody else may be looking.
+constexpr auto kFeedInterval = std::chrono::milliseconds(1);
+/// How long after a call that it has taken there is no interval at all.
+constexpr auto kQuickFeeding = std::chrono::milliseconds(2);
 /// A call that takes longer may be stuck: the others are told of it, and listened to.
 constexpr auto kPatience = std::chrono::milliseconds(500);
 constexpr auto kHearingInterval = std::chrono::milliseconds(500);
@@ -51,19 +56,19 @@ Watched::TimePoint NcclGroup::inspect() {
            Tell::members);
     }
   }
-  if (failure_) bury_doomed(lock);
+  if (failure_) watch_ending(now);
   changed_.notify_all();
   run_callbacks(lock);
-  if (failure_) return TimePoint::max();
+  if (failure_) return ending_ && !ending_is_slow_ ? now + kWatchInterval : TimePoint::max();
   watchdog_sleeps_ = oldest() == nullptr;
-  if (!watchdog_sleeps_) return now + kWatchInterval;
+  if (!watchdog_sleeps_) return next_look(now);
   const bool will_tell = last_.sequence != 0 && !published_idleness();
   return will_tell ? last_call_ + kIdleness : TimePoint::max();
 }
 
 void NcclGroup::look_around(TimePoint now) {
   for (const auto& [key, queue] : queues_) {
-    queue->advance();
+    if (queue->advance()) ++moved_;
     queue->check_running();
   }
   const Operation* const waiting = oldest();
@@ -73,7 +78,7 @@ void NcclGroup::look_around(TimePoint now) {
   std::optional<Error> late;
   for (const auto& [key, queue] : queues_)
     queue->for_each([&](const Operation& operation) {
-      if (!late && operation.call.deadline.expired()) late = timed_out(operation);
+      if (!late && operation.call.deadline.expired()) late = lateness(waiting_of(operation));
     });
   if (late) fail(*late, Tell::members);
 }
@@ -88,22 +93,68 @@ const Operation* NcclGroup::oldest() const {
   return result;
 }
 
+Watched::TimePoint NcclGroup::next_look(TimePoint now) {
+  if (std::exchange(moved_before_, moved_) != moved_) quick_until_ = now + kQuickFeeding;
+  const bool is_fed = std::any_of(queues_.begin(), queues_.end(),
+                                  [](const auto& entry) { return entry.second->has_unissued(); });
+  if (!is_fed) return now + kWatchInterval;
+  return now < quick_until_ ? now : now + kFeedInterval;
+}
+
+struct NcclGroup::Hearing {
+  std::mutex mutex;
+  bool is_over = false;
+  std::optional<Error> failure;          ///< that a peer has told
+  std::optional<Error> failure_of_ours;  ///< to hear
+  std::optional<Status> first_rank;
+};
+
 void NcclGroup::hear_peers(const Operation& waiting, TimePoint now) {
+  const Fingerprint& mine = waiting.fingerprint();
+  if (hearing_) {
+    const std::shared_ptr<Hearing> hearing = hearing_;
+    const std::scoped_lock lock(hearing->mutex);
+    if (!hearing->is_over) return;
+    hearing_ = nullptr;
+    return heed(*hearing, mine);
+  }
   if (now < next_hearing_) return;
   next_hearing_ = now + kHearingInterval;
-  const Fingerprint& mine = waiting.fingerprint();
+  bool publishes = false;
   if (!published_ || published_->progress != Status::Progress::waits ||
       published_->fingerprint.sequence != mine.sequence ||
       published_->fingerprint.kind != mine.kind) {
     published_ = Status{Status::Progress::waits, mine};
-    board_.publish(*published_);
+    publishes = true;
   }
-  if (const std::optional<Error> failure = board_.read_failure(spec_.name))
-    return fail(*failure, Tell::nobody);
+  hearing_ = std::make_shared<Hearing>();
+  const bool asks_first = spec_.rank != 0 && !is_message(mine.kind);
+  world_->herald.post([hearing = hearing_, board = board_, status = *published_, publishes,
+                       asks_first, name = spec_.name]() -> std::optional<Herald::Duration> {
+    std::optional<Error> failure, failure_of_ours;
+    std::optional<Status> first_rank;
+    try {
+      if (publishes) board->publish(status);
+      failure = board->read_failure(name);
+      if (asks_first) first_rank = board->read(0);
+    } catch (const Error& error) {
+      failure_of_ours = error;
+    }
+    const std::scoped_lock lock(hearing->mutex);
+    hearing->failure = std::move(failure);
+    hearing->failure_of_ours = std::move(failure_of_ours);
+    hearing->first_rank = first_rank;
+    hearing->is_over = true;
+    return std::nullopt;
+  });
+}
+
+void NcclGroup::heed(const Hearing& hearing, const Fingerprint& mine) {
+  if (hearing.failure_of_ours) return fail(*hearing.failure_of_ours, Tell::members);
+  if (hearing.failure) return fail(*hearing.failure, Tell::nobody);
   // Who differs from anyone differs from the first rank, or that one does; the rest is told.
-  if (spec_.rank == 0 || is_message(mine.kind)) return;
-  const std::optional<Status> theirs = board_.read(0);
-  if (!theirs || theirs->progress != Status::Progress::waits ||
+  const std::optional<Status>& theirs = hearing.first_rank;
+  if (!theirs || theirs->progress != Status::Progress::waits || is_message(mine.kind) ||
       is_message(theirs->fingerprint.kind) || theirs->fingerprint.sequence != mine.sequence ||
       theirs->fingerprint.agrees_with(mine))
     return;
@@ -121,23 +172,35 @@ bool NcclGroup::published_idleness() const {
 void NcclGroup::tell_of_idleness(TimePoint now) {
   if (last_.sequence == 0 || now - last_call_ < kIdleness || published_idleness()) return;
   published_ = Status{Status::Progress::done, last_};
-  board_.publish(*published_);
+  world_->herald.post([board = board_, status = *published_]() -> std::optional<Herald::Duration> {
+    try {
+      board->publish(status);
+    } catch (const Error&) {  // it is for messages only
+    }
+    return std::nullopt;
+  });
 }
 
-void NcclGroup::bury_doomed(Lock& lock) {
-  const std::vector<Communicator> doomed = std::exchange(doomed_, {});
-  lock.unlock();
-  // Whoever fails next has no communicator to put here, and nobody calls NCCL on these.
-  for (const Communicator communicator : doomed) {
-    const Result result = world_->nccl->abort(communicator);
-    if (result != Result::success && result != Result::in_progress)
-      base::log::warning(base::log::Component::kCollectives,
-                         "group '{}': a communicator could not be aborted: {}", spec_.name,
-                         world_->nccl->error_text(result));
+void NcclGroup::watch_ending(TimePoint now) {
+  if (!ending_) return;
+  if (ending_->is_over()) {
+    ending_ = nullptr;
+  } else if (!ending_is_slow_ && now - ending_->begun() >= world_->abort_patience) {
+    ending_is_slow_ = true;
+    base::log::warning(
+        base::log::Component::kCollectives,
+        "group '{}': NCCL has not ended {} communicator{} for {}: a kernel of the device hangs, or "
+        "NCCL does; what its calls worked on is kept",
+        spec_.name, ending_->communicators(), ending_->communicators() == 1 ? "" : "s",
+        base::format_duration(world_->abort_patience));
   }
-  lock.lock();
-  for (const auto& [key, queue] : queues_) queue->drop_operations();
-  changed_.notify_all();
+}
+
+void NcclGroup::await_ending(const std::shared_ptr<Ending>& ending) {
+  if (!ending || ending->await(Deadline::at(ending->begun() + world_->abort_patience))) return;
+  Lock lock(mutex_);
+  if (!ending_) ending_ = ending;
+  watch_ending(Deadline::Clock::now());
 }
 
 void NcclGroup::run_callbacks(Lock& lock) {
@@ -167,7 +230,10 @@ void NcclGroup::shutdown() {
     fail(Error(ErrorCode::kAborted, "this rank has left its nccl group in the middle of a call"),
          Tell::members);
   if (failure_) {
-    bury_doomed(lock);
+    const std::shared_ptr<Ending> ending = ending_;
+    lock.unlock();
+    await_ending(ending);
+    lock.lock();
   } else {
     failure_ =
         std::make_exception_ptr(Error(ErrorCode::kAborted, "this rank has left its nccl group"));
@@ -200,7 +266,9 @@ void NcclGroup::close_queues(Lock& lock) {
     const bool is_ready = queue->phase() == Queue::Phase::ready;
     if (const Communicator communicator = queue->take())
       closing.push_back({communicator, is_ready});
+    lost_slots_.push_back(queue->take_slot());
   }
+  std::vector<std::unique_ptr<Communicator>> slots = std::exchange(lost_slots_, {});
   lock.unlock();
   const Deadline deadline =
       Deadline::after(std::min<Deadline::Duration>(spec_.timeout, kLeaveGrace));
@@ -209,11 +277,18 @@ void NcclGroup::close_queues(Lock& lock) {
       const Result result = world_->nccl->finalize(one.communicator);
       one.is_ready = result == Result::success || result == Result::in_progress;
     }
+  Ending::Plan plan;
   for (const Closing& one : closing) {
-    if (one.is_ready && finalize(one.communicator, deadline))
-      world_->nccl->destroy(one.communicator);
-    else
-      world_->nccl->abort(one.communicator);
+    const bool is_through = one.is_ready && finalize(one.communicator, deadline);
+    (is_through ? plan.to_destroy : plan.to_abort).push_back(one.communicator);
+  }
+  if (!closing.empty()) {
+    plan.nccl = world_->nccl;
+    plan.device = world_->device;
+    plan.device_index = queues_.begin()->first.device;
+    plan.group = spec_.name;
+    plan.slots = std::move(slots);
+    await_ending(Ending::begin(std::move(plan)));
   }
   lock.lock();
 }

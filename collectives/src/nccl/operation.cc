@@ -26,7 +26,12 @@ std::exception_ptr Operation::exception() {
   return group_->exception(*this);
 }
 
+void Operation::begin_on_device() {
+  group_->world().activity.begin(launch.queue.device, this, fingerprint());
+}
+
 void Operation::release() {
+  group_->world().activity.end(this);
   launch.issue = nullptr;
   launch.after = nullptr;
   call.finish = nullptr;

@@ -22,7 +22,8 @@ namespace dtrun::collectives::nccl {
 class NcclGroup;
 
 /// Which communicator an operation runs on. Messages have one per pair of ranks and direction: a
-/// queue is a queue, and what goes the other way must not stand behind it.
+/// queue is a queue, and what goes the other way must not stand behind it. Those of a batch have
+/// the group's.
 struct QueueKey {
   int device = 0;
   int from = -1;  ///< group rank of the sender; -1: the queue of the whole group
@@ -60,6 +61,8 @@ class Operation : public Work::State {
   [[nodiscard]] std::function<void()> conclude(std::exception_ptr error) {
     return settle(std::move(error), call.keep_alive);
   }
+  /// NCCL gets it now: the device is busy with it until it is released.
+  void begin_on_device();
   /// Gives back what the operation held for the device's sake.
   void release();
   /// It is over, as far as this rank's record and counters go. The first outcome counts.

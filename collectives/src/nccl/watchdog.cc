@@ -54,10 +54,15 @@ void Watchdog::watch() {
       changed_.notify_all();
     }
     const auto wanted = [this] { return called_ || stopping_; };
-    if (next == Watched::TimePoint::max())
+    if (next == Watched::TimePoint::max()) {
       changed_.wait(lock, wanted);
-    else
+    } else if (next > std::chrono::steady_clock::now()) {
       changed_.wait_until(lock, next, wanted);
+    } else {
+      lock.unlock();
+      std::this_thread::yield();
+      lock.lock();
+    }
   }
 }
 
