@@ -229,7 +229,6 @@ UniqueFd World::connect_data(int world_rank) {
   if (::connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS)
     throw system_error(
         fmt::format("connect to {} at {}:{}", describe_member(peer), peer.address, peer.port));
-  watch_data(fd.get());
   return fd;
 }
 
