@@ -463,6 +463,8 @@ void GroupEngine::send_status(int rank) {
 
 void GroupEngine::on_announce(int rank, const Fingerprint& theirs) {
   send_status(rank);
+  std::uint64_t& newest = waited_in_[rank];
+  newest = std::max(newest, theirs.sequence);
   if (const auto ours = channels_.own_history().read(theirs.sequence)) {
     compare(rank, theirs, *ours);
   } else {

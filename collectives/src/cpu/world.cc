@@ -281,6 +281,12 @@ void World::store_status(int world_rank, const BoardLine& line) {
   peer.status_at_ns = monotonic_ns();
 }
 
+std::optional<BoardLine> World::status(int world_rank) {
+  if (shares_memory(world_rank)) return cell(world_rank).board.read();
+  const std::scoped_lock lock(mutex_);
+  return peers_[static_cast<std::size_t>(world_rank)].status;
+}
+
 GroupMemory World::make_group_memory(std::size_t members, Keeps keeps) {
   const std::scoped_lock lock(mutex_);
   reuse_retired();

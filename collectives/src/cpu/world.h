@@ -141,6 +141,8 @@ class World : public std::enable_shared_from_this<World> {
   /// The global rank because of which that one has failed, as far as is known; -1: none.
   int victim_of(int world_rank);
   void store_status(int world_rank, const BoardLine& line);
+  /// What that rank has said last of itself.
+  std::optional<BoardLine> status(int world_rank);
 
  private:
   struct Peer {
