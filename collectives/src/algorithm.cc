@@ -26,6 +26,8 @@ const char* way_name(Way way) {
       return "stages";
     case Way::messages:
       return "messages";
+    case Way::rounds:
+      return "rounds";
     case Way::chunks:
       return "messages in chunks";
     case Way::machines:
@@ -47,6 +49,10 @@ std::string explain(const Situation& now, Way way) {
       break;
     case Way::messages:
       text = why_messages(now);
+      break;
+    case Way::rounds:
+      text = fmt::format("{} ranks on {} machines; {} bytes of each travel with those of others",
+                         now.place.ranks, now.place.machines, now.bytes);
       break;
     case Way::chunks:
       text = fmt::format("{}; {} bytes are too many to go whole", why_messages(now), now.bytes);

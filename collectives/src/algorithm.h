@@ -26,6 +26,15 @@ inline constexpr std::size_t kWholeReduceBytes = 16 << 10;
 /// Fewer bytes than these are sent to each rank of the other machines, which is one step instead of
 /// two to four.
 inline constexpr std::size_t kMachinesBytes = 128 << 10;
+/// Up to this many bytes of a rank, and of all together, go by rounds, in which they travel with
+/// those of others: more take longer on the way than the messages that are saved.
+inline constexpr std::size_t kRoundsBytes = 16 << 10;
+inline constexpr std::size_t kAllRoundsBytes = 128 << 10;
+/// Where each rank has a machine of its own, a message to each of the others is faster than rounds
+/// between fewer machines than these: a round takes the network's latency. Where all send to all,
+/// and where a root does alone.
+inline constexpr int kRoundsMachines = 16;
+inline constexpr int kRootedRoundsMachines = 32;
 /// A message of at least this many bytes is lent to a rank of the machine where all bytes of the
 /// collective go one way: of fewer, sender and receiver copy pieces through a ring at the same
 /// time.
@@ -38,10 +47,11 @@ inline constexpr std::size_t kLentCrowdedBytes = 512 << 10;
 inline constexpr int kShortLooks = 128;
 
 /// post: each rank shows all its bytes at once. stages: the bytes go step by step through a block
-/// of fixed size. messages: as between any two ranks; of a reduction, all bytes to all. chunks: by
-/// messages, to each owner its chunk and the result from there. machines: by messages, first among
-/// the ranks of each machine, then between the machines.
-enum class Way : std::uint8_t { post, stages, messages, chunks, machines };
+/// of fixed size. messages: as between any two ranks; of a reduction, all bytes to all. rounds: by
+/// messages, in which a machine passes on what it has heard. chunks: by messages, to each owner its
+/// chunk and the result from there. machines: by messages, first among the ranks of each machine,
+/// then between the machines.
+enum class Way : std::uint8_t { post, stages, messages, rounds, chunks, machines };
 const char* way_name(Way way);
 
 /// Whether every two ranks of the group share memory.
@@ -79,6 +89,12 @@ constexpr std::size_t least_lent_bytes(OpKind kind, Crowding crowding) {
 constexpr bool has_way_by_machines(OpKind kind) {
   return kind == OpKind::all_reduce || kind == OpKind::reduce || kind == OpKind::all_gather ||
          kind == OpKind::reduce_scatter || kind == OpKind::broadcast;
+}
+
+/// Where a rank can send to a few others what all are to get.
+constexpr bool has_way_by_rounds(OpKind kind) {
+  return kind == OpKind::all_reduce || kind == OpKind::reduce || kind == OpKind::all_gather ||
+         kind == OpKind::split || kind == OpKind::broadcast || kind == OpKind::barrier;
 }
 
 /// The root of a broadcast sends each other machine a part, which these then exchange: all bytes
@@ -139,6 +155,19 @@ inline Situation situation_of(const CollectiveView& collective, const GroupPlace
   now.bytes = static_cast<std::size_t>(shown) * now.item_bytes;
   return now;
 }
+/// On the way to all, one rank's bytes are joined by the others'; a broadcast's stay what they are.
+constexpr bool fits_in_rounds(const Situation& now) {
+  if (now.kind == OpKind::broadcast) return now.bytes < kMachinesBytes;
+  return now.bytes <= kRoundsBytes &&
+         now.bytes * static_cast<std::size_t>(now.place.ranks) <= kAllRoundsBytes;
+}
+constexpr bool goes_by_rounds(const Situation& now) {
+  const bool has_root = now.kind == OpKind::broadcast || now.kind == OpKind::reduce;
+  const GroupPlace& place = now.place;
+  return place.sharing != Sharing::all && has_way_by_rounds(now.kind) && fits_in_rounds(now) &&
+         (place.machines < place.ranks ||
+          place.machines >= (has_root ? kRootedRoundsMachines : kRoundsMachines));
+}
 constexpr Way choose_way(const Situation& now) {
   const int ranks = now.place.ranks;
   if (ranks > 1 && now.place.sharing == Sharing::all && all_know_the_bytes(now.kind)) {
@@ -147,6 +176,7 @@ constexpr Way choose_way(const Situation& now) {
     }
     if (ranks <= kMostOnStage) return Way::stages;
   }
+  if (goes_by_rounds(now)) return Way::rounds;
   if (now.place.sharing != Sharing::all && now.bytes >= kMachinesBytes &&
       has_way_by_machines(now.kind) && gains_by_machines(now.kind, now.place.machines, ranks)) {
     return Way::machines;

@@ -7,6 +7,7 @@
 #include "deliveries.h"
 #include "dtrun/base/check.h"
 #include "hierarchical_schedule.h"
+#include "round_schedule.h"
 
 namespace dtrun::collectives {
 
@@ -85,13 +86,13 @@ Schedule deliver(const CollectiveShape& shape) {
     const auto [peer, index] = all.receive(i);
     step.receives.push_back({peer, output(shape, index, count(shape.output_counts, index))});
   }
-  if (!all.copies_own()) return {{std::move(step)}, 0};
+  if (!all.copies_own()) return {{std::move(step)}};
   const std::int64_t own = count(shape.input_counts, all.own_input());
   if (own != 0)
     step.beside.push_back({LocalWork::Kind::copy,
                            output(shape, all.own_output(), own),
                            {input(shape, all.own_input(), own)}});
-  return {{std::move(step)}, 0};
+  return {{std::move(step)}};
 }
 
 Schedule reduce_scatter(const CollectiveShape& shape) {
@@ -114,7 +115,7 @@ Schedule barrier(const CollectiveShape& shape) {
     step.sends.push_back({peer, input(shape, 0, 0)});
     step.receives.push_back({peer, output(shape, 0, 0)});
   });
-  return {{std::move(step)}, 0};
+  return {{std::move(step)}};
 }
 
 /// Each rank as a machine of its own.
@@ -139,6 +140,7 @@ MachineLists machine_lists(const std::vector<int>& machines) {
 
 Schedule make_schedule(const CollectiveShape& shape) {
   if (shape.way == Way::machines) return hierarchical_schedule(shape);
+  if (shape.way == Way::rounds) return round_schedule(shape);
   if (shape.way == Way::chunks) {
     const MachineLists machines = each_alone(shape.size);
     CollectiveShape alone = shape;

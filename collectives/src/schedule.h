@@ -56,6 +56,8 @@ struct Step {
 struct Schedule {
   std::vector<Step> steps;
   std::size_t scratch_bytes = 0;
+  /// Messages carry on what came before: who is waited for may itself wait for another rank.
+  bool relays = false;
 };
 
 /// A group's ranks by machine, in ascending order; machines in the order of their first rank.
@@ -69,8 +71,8 @@ inline constexpr std::size_t kTransferBytes = 256 << 10;
 /// What a schedule depends on.
 struct CollectiveShape {
   OpKind kind = OpKind::none;
-  Way way = Way::messages;                 ///< or chunks, or machines
-  const MachineLists* machines = nullptr;  ///< where the way is machines
+  Way way = Way::messages;                 ///< or rounds, chunks, machines
+  const MachineLists* machines = nullptr;  ///< where the way is rounds or machines
   std::size_t part_bytes = 1;              ///< an element of a part: part_item_size()
   /// By machines or in chunks: what a rank has to send to another one in a step.
   std::size_t transfer_bytes = kTransferBytes;

@@ -171,6 +171,7 @@ collectives::ProcessGroup join_world(const rendezvous::WorkerEnv& env, const Ini
   group.local_rank = job_page ? slot : env.local_rank;
   group.job_page = std::move(job_page);
   group.address = own_address(env);
+  group.machine = options.machine;
   return collectives::ProcessGroup::create(std::move(group));
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 namespace dtrun::collectives {
@@ -90,6 +91,32 @@ TEST(AlgorithmTest, ManyBytesGoByMachinesWhereOneHasSeveralRanks) {
     EXPECT_EQ(way(kind, 1024 * kKiB, 4, 2), Way::messages) << op_kind_name(kind);
 }
 
+TEST(AlgorithmTest, FewBytesGoByRoundsBetweenManyMachinesOrWhereOneHasSeveralRanks) {
+  const auto way = [](OpKind kind, std::size_t bytes, int ranks, int machines) {
+    Situation now = of(kind, bytes, ranks, kNotAll);
+    now.place.machines = machines;
+    return choose_algorithm(now).way;
+  };
+  for (const OpKind kind : {OpKind::all_reduce, OpKind::reduce, OpKind::all_gather, OpKind::split,
+                            OpKind::broadcast, OpKind::barrier}) {
+    const bool has_root = kind == OpKind::reduce || kind == OpKind::broadcast;
+    const int machines = has_root ? kRootedRoundsMachines : kRoundsMachines;
+    EXPECT_EQ(way(kind, 8, 4, 2), Way::rounds) << op_kind_name(kind);
+    EXPECT_EQ(way(kind, 8, machines, machines), Way::rounds) << op_kind_name(kind);
+    EXPECT_EQ(way(kind, 8, machines - 1, machines - 1), Way::messages) << op_kind_name(kind);
+    EXPECT_EQ(way(kind, 8, 1000, 1000), Way::rounds) << op_kind_name(kind);
+    EXPECT_EQ(way(kind, 16 * kKiB, 8, 3), Way::rounds) << op_kind_name(kind);
+    // A broadcast's bytes do not become more on the way.
+    for (const auto& [bytes, ranks] : {std::pair{16 * kKiB + 4, 8}, {16 * kKiB, 9}})
+      EXPECT_EQ(way(kind, bytes, ranks, 3) == Way::rounds, kind == OpKind::broadcast)
+          << op_kind_name(kind);
+  }
+  EXPECT_EQ(way(OpKind::broadcast, kMachinesBytes - 4, 4, 2), Way::rounds);
+  for (const OpKind kind : {OpKind::gather, OpKind::scatter, OpKind::all_to_all})
+    EXPECT_EQ(way(kind, 0, 8, 2), Way::messages) << op_kind_name(kind);
+  EXPECT_EQ(way(OpKind::reduce_scatter, 8, 8, 2), Way::messages);
+}
+
 TEST(AlgorithmTest, ARankPollsOnlyWhereItHasACore) {
   Situation now = of(OpKind::all_reduce, 4, 2, kAll);
   EXPECT_EQ(choose_algorithm(now).looks, kShortLooks);
@@ -151,6 +178,8 @@ TEST(AlgorithmTest, TheReasonIsSaid) {
   EXPECT_EQ(said(mixed),
             "by machines: 4 ranks on 2 machines; 1048576 bytes shall not cross the network once a "
             "rank");
+  EXPECT_EQ(said(of(OpKind::all_reduce, 16, 20, kNotAll)),
+            "by rounds: 20 ranks on 20 machines; 16 bytes of each travel with those of others");
   Situation crowded = of(OpKind::barrier, 0, 3, kAll);
   crowded.crowding = Crowding::crowded;
   EXPECT_EQ(said(crowded),

@@ -51,6 +51,7 @@ TEST_P(CpuConformanceTest, GroupsWorkSideBySide) {
 INSTANTIATE_TEST_SUITE_P(
     , CpuConformanceTest,
     testing::Values(Place{"Automatic", {}}, Place{"Tcp", {.transport = Transport::tcp}},
+                    Place{"TcpBetweenManyMachines", {.transport = Transport::tcp}, {16}},
                     Place{"TwoAndTheRest", {.machines = {2}}, {3, 4, 7}},
                     Place{"ThreeAndTheRest", {.machines = {3}}, {4, 7}},
                     Place{"OneAndTwoAndTheRest", {.machines = {1, 2}}, {3, 4, 7}}),
@@ -86,6 +87,48 @@ TEST(MachinesTest, HalvesAreRoundedOnce) {
       EXPECT_EQ(scattered.to_vector()[static_cast<std::size_t>(i)], 40000);
     }
   });
+}
+
+/// What every rank of such a group gets of an all_reduce, an all_gather, a reduce and a broadcast
+/// of few elements whose sum depends on their order.
+std::vector<std::vector<double>> small_results(int size, const test::RankOptions& options) {
+  constexpr std::int64_t kCount = 129;
+  std::vector<std::vector<double>> results(static_cast<std::size_t>(size));
+  test::run_ranks(size, options, [&](const ProcessGroup& group) {
+    std::vector<double>& own = results[static_cast<std::size_t>(group.rank())];
+    const auto keep = [&own](const LocalTensor& tensor) {
+      const std::vector<double> values = tensor.to_vector();
+      own.insert(own.end(), values.begin(), values.end());
+    };
+    for (const tensors::DType dtype : {tensors::DType::f32, tensors::DType::bf16}) {
+      const LocalTensor mine = tensors::empty({kCount}, {.dtype = dtype});
+      for (std::int64_t i = 0; i < kCount; ++i) mine[i].fill_(1.0 / (1 + 7 * group.rank() + i));
+      const LocalTensor sum = mine.clone();
+      group.all_reduce(sum);
+      keep(sum);
+      const LocalTensor all = tensors::empty({group.size() * kCount}, {.dtype = dtype});
+      group.all_gather_into_tensor(all, mine);
+      keep(all);
+      const LocalTensor average = mine.clone();
+      group.reduce(average, group.size() - 1, ReduceOp::avg);
+      group.broadcast(average, group.size() - 1);
+      keep(average);
+    }
+  });
+  return results;
+}
+
+// Reductions are combined in the order of the ranks, by posts as by messages or rounds.
+TEST(SmallResultsTest, TheBitsAreTheSameOnAllRanksInEveryRunAndByEveryWay) {
+  for (const int size : {4, 7, 17}) {
+    const std::vector<std::vector<double>> expected = small_results(size, {});
+    for (const std::vector<double>& of_rank : expected) EXPECT_EQ(of_rank, expected.front());
+    for (int run = 0; run < 2; ++run) {
+      EXPECT_EQ(small_results(size, {.transport = Transport::tcp}), expected) << size;
+      EXPECT_EQ(small_results(size, {.machines = {2}}), expected) << size;
+      EXPECT_EQ(small_results(size, {.machines = {1, 2}}), expected) << size;
+    }
+  }
 }
 
 }  // namespace

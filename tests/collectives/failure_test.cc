@@ -267,6 +267,47 @@ TEST_P(FailureTest, AStoppedRankIsNamedWithWhereItIs) {
   EXPECT_EQ(late.thrown->code, ErrorCode::kTimeout) << late.thrown->text;
 }
 
+// What the others have comes from ranks that wait for the absent one, too.
+TEST(RoundsFailureTest, TheRankThatHasNotComeIsNamedAlsoByThoseItDoesNotSendTo) {
+  constexpr int kAbsent = 5;
+  using Call = std::function<void(const ProcessGroup&, const LocalTensor&)>;
+  const CallOptions briefly{.timeout = milliseconds(700)};
+  const std::vector<std::pair<std::string, Call>> calls = {
+      {"all_reduce #2",
+       [&](const ProcessGroup& group, const LocalTensor& tensor) {
+         group.all_reduce(tensor, ReduceOp::sum, briefly);
+       }},
+      {"barrier #2",
+       [&](const ProcessGroup& group, const LocalTensor&) { group.barrier(briefly); }},
+      {"reduce #2",
+       [&](const ProcessGroup& group, const LocalTensor& tensor) {
+         group.reduce(tensor, 2, ReduceOp::sum, briefly);
+       }},
+      {"broadcast #2",
+       [&](const ProcessGroup& group, const LocalTensor& tensor) {
+         group.broadcast(tensor, kAbsent, briefly);
+       }},
+  };
+  const std::vector<std::pair<int, test::RankOptions>> places = {
+      {17, {.transport = Transport::tcp}}, {9, {.machines = {2, 1, 3}}}};
+  for (const auto& [size, place] : places)
+    for (const auto& [name, call] : calls) {
+      const auto thrown = run_failing_ranks(size, place, [&call = call](const ProcessGroup& group) {
+        group.barrier();
+        if (group.rank() != kAbsent) call(group, tensors::ones({3}));
+        // Whoever has nothing to wait for is here until the others give up.
+        group.recv(tensors::zeros({1}), group.rank() == 0 ? 1 : 0);
+      });
+      for (const auto& rank : thrown) {
+        ASSERT_TRUE(rank.has_value()) << name;
+        EXPECT_EQ(rank->code, ErrorCode::kTimeout) << rank->text;
+        EXPECT_TRUE(contains(rank->text, " in " + name)) << rank->text;
+        EXPECT_TRUE(contains(rank->text, "of group 'world' for rank 5\n")) << rank->text;
+        EXPECT_TRUE(contains(rank->text, " is in recv #1")) << rank->text;
+      }
+    }
+}
+
 TEST_P(FailureTest, ExitingWithoutAGoodbyeIsAFailureToo) {
   RankProcesses ranks(2, options(), Guard::none, [](const ProcessGroup& group) {
     if (group.rank() == 1) ::_exit(0);

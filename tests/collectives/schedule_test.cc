@@ -10,8 +10,11 @@
 #include <deque>
 #include <map>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
+
+#include "round_schedule.h"
 
 namespace dtrun::collectives {
 namespace {
@@ -27,6 +30,9 @@ struct Simulated {
   std::size_t step = 0;
   bool sent = false;
   std::vector<std::vector<int>> in_flight;  ///< what the step's sends read
+  std::set<int> heard;                      ///< ranks, from themselves or from others
+
+  bool is_done() const { return step == schedule.steps.size(); }
 
   std::vector<int> read(const Slice& slice) { return {begin(slice), begin(slice) + length(slice)}; }
   void write(const Slice& slice, const std::vector<int>& values) {
@@ -49,9 +55,14 @@ struct Simulated {
 
 class Simulator {
  public:
-  /// @param machines where not given, the way is the one that the algorithm chooses
-  explicit Simulator(std::vector<Simulated> ranks, MachineLists machines = {})
+  /// @param machines where not given, the way is the one that the algorithm chooses for ranks that
+  /// have a machine each
+  explicit Simulator(std::vector<Simulated> ranks, MachineLists machines = {},
+                     Way way_by_machines = Way::machines)
       : ranks_(std::move(ranks)), machines_(std::move(machines)) {
+    const bool chooses = machines_.empty();
+    for (int rank = 0; chooses && rank < static_cast<int>(ranks_.size()); ++rank)
+      machines_.push_back({rank});
     for (Simulated& rank : ranks_) {
       for (const std::vector<int>& input : rank.inputs)
         rank.shape.input_counts.push_back(static_cast<std::int64_t>(input.size()));
@@ -63,9 +74,9 @@ class Simulator {
                             GroupPlace{rank.shape.size, rank.shape.size, Sharing::not_all},
                             Crowding::alone})
               .way;
-      if (!machines_.empty()) {
-        rank.shape.way = Way::machines;
-        rank.shape.machines = &machines_;
+      rank.shape.machines = &machines_;
+      if (!chooses) {
+        rank.shape.way = way_by_machines;
         rank.shape.transfer_bytes = 100;
       }
       rank.schedule = make_schedule(rank.shape);
@@ -74,26 +85,41 @@ class Simulator {
   }
 
   std::vector<Simulated> run() {
-    bool moved = true;
-    while (moved) {
-      moved = false;
-      for (std::size_t rank = 0; rank < ranks_.size(); ++rank) moved |= step(rank);
-    }
-    for (const Simulated& rank : ranks_) EXPECT_EQ(rank.step, rank.schedule.steps.size());
+    move_all(-1);
+    for (const Simulated& rank : ranks_) EXPECT_TRUE(rank.is_done());
     for (const auto& [edge, messages] : network_) EXPECT_TRUE(messages.empty());
+    return std::move(ranks_);
+  }
+  /// That rank does nothing. @return how far the others come
+  std::vector<Simulated> run_without(int absent) {
+    move_all(absent);
     return std::move(ranks_);
   }
 
  private:
+  struct Message {
+    std::vector<int> values;
+    std::set<int> heard;
+  };
+
+  void move_all(int absent) {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
+        if (rank != absent) moved |= step(static_cast<std::size_t>(rank));
+    }
+  }
   bool step(std::size_t number) {
     Simulated& rank = ranks_[number];
-    if (rank.step == rank.schedule.steps.size()) return false;
+    if (rank.is_done()) return false;
     const Step& now = rank.schedule.steps[rank.step];
     const int self = static_cast<int>(number);
+    rank.heard.insert(self);
     if (!rank.sent)
       for (const Transfer& send : now.sends) {
         rank.in_flight.push_back(rank.read(send.slice));
-        network_[{self, send.peer}].push_back(rank.in_flight.back());
+        network_[{self, send.peer}].push_back({rank.in_flight.back(), rank.heard});
       }
     if (!rank.sent)
       for (const LocalWork& local : now.beside)
@@ -106,8 +132,9 @@ class Simulator {
       if (network_[{peer, self}].size() < messages) return sent_now;
     for (const Transfer& receive : now.receives) {
       auto& messages = network_[{receive.peer, self}];
-      EXPECT_EQ(messages.front().size(), receive.slice.bytes);
-      rank.write(receive.slice, messages.front());
+      EXPECT_EQ(messages.front().values.size(), receive.slice.bytes);
+      rank.write(receive.slice, messages.front().values);
+      rank.heard.merge(messages.front().heard);
       messages.pop_front();
     }
     for (std::size_t i = 0; i < now.sends.size(); ++i)
@@ -127,8 +154,8 @@ class Simulator {
   }
 
   std::vector<Simulated> ranks_;
-  const MachineLists machines_;
-  std::map<std::pair<int, int>, std::deque<std::vector<int>>> network_;
+  MachineLists machines_;
+  std::map<std::pair<int, int>, std::deque<Message>> network_;
 };
 
 /// Element i of what rank `from` has for rank `to`.
@@ -263,7 +290,7 @@ TEST_P(ScheduleTest, AllToAllExchangesEveryPair) {
 TEST_P(ScheduleTest, InABarrierEveryRankHearsFromEveryOther) {
   const std::vector<Simulated> ranks = Simulator(ranks_of(size(), OpKind::barrier, -1)).run();
   for (const Simulated& rank : ranks)
-    EXPECT_EQ(rank.schedule.steps[0].receives.size(), static_cast<std::size_t>(last()));
+    EXPECT_EQ(rank.heard.size(), static_cast<std::size_t>(size()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, ScheduleTest, testing::Values(1, 2, 3, 4, 5, 8, 17));
@@ -427,6 +454,163 @@ INSTANTIATE_TEST_SUITE_P(Machines, HierarchicalScheduleTest,
                                          MachineLists{{0, 1}, {2, 3, 4}, {5}},
                                          MachineLists{{0, 1, 2, 3}, {4, 5, 6, 7}},
                                          MachineLists{{0, 3}, {1, 4}, {2, 5}, {6, 7, 8}}));
+
+// By rounds: machines of one rank, of some, of unequal numbers, of ranks that are no neighbours.
+class RoundScheduleTest : public testing::TestWithParam<MachineLists> {
+ protected:
+  const MachineLists& machines() const { return GetParam(); }
+  int size() const {
+    std::size_t ranks = 0;
+    for (const std::vector<int>& members : machines()) ranks += members.size();
+    return static_cast<int>(ranks);
+  }
+  std::vector<Simulated> run(const std::vector<Simulated>& ranks) const {
+    return Simulator(ranks, machines(), Way::rounds).run();
+  }
+  /// With the buffers of such a collective.
+  std::vector<Simulated> ranks_with_buffers(OpKind kind, int root) const {
+    std::vector<Simulated> ranks = ranks_of(size(), kind, root);
+    for (Simulated& rank : ranks) {
+      if (kind == OpKind::barrier) continue;
+      const bool gives = kind != OpKind::broadcast || rank.shape.rank == root;
+      if (gives) rank.inputs = {block(rank.shape.rank, 0, 3)};
+      if (kind == OpKind::all_gather)
+        rank.outputs.assign(static_cast<std::size_t>(size()), std::vector<int>(3));
+      else if (kind == OpKind::all_reduce || !gives || rank.shape.rank == root)
+        rank.outputs = {std::vector<int>(3)};
+    }
+    return ranks;
+  }
+};
+
+TEST_P(RoundScheduleTest, ReductionsSumInRankOrder) {
+  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{7}}) {
+    for (const int root : {-1, 0, size() / 2, size() - 1}) {
+      std::vector<Simulated> ranks =
+          ranks_of(size(), root < 0 ? OpKind::all_reduce : OpKind::reduce, root);
+      const auto gets = [root](const Simulated& rank) {
+        return root < 0 || rank.shape.rank == root;
+      };
+      for (Simulated& rank : ranks) {
+        rank.inputs = {block(rank.shape.rank, 0, count)};
+        rank.outputs = {std::vector<int>(gets(rank) ? count : 0)};
+      }
+      for (const Simulated& rank : run(ranks)) {
+        EXPECT_EQ(rank.inputs[0], block(rank.shape.rank, 0, count));
+        if (!gets(rank)) continue;
+        EXPECT_EQ(rank.outputs[0], sum_over_ranks(size(), 0, count));
+        EXPECT_EQ(rank.heard.size(), static_cast<std::size_t>(size()));
+        if (count == 0) continue;
+        // Of the rank's own elements and the others', one source for each rank.
+        const LocalWork& combine = rank.schedule.steps.back().local.back();
+        ASSERT_EQ(combine.sources.size(), static_cast<std::size_t>(size()));
+        for (int other = 0; other < size(); ++other) {
+          const Slice& source = combine.sources[static_cast<std::size_t>(other)];
+          const std::vector<int>& memory =
+              source.region == Region::scratch ? rank.scratch : rank.inputs[0];
+          EXPECT_EQ(memory.at(source.offset), value(other, 0, 0));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(RoundScheduleTest, AllGatherCollectsUnevenPieces) {
+  for (const OpKind kind : {OpKind::all_gather, OpKind::split}) {
+    std::vector<Simulated> ranks = ranks_of(size(), kind, -1);
+    for (Simulated& rank : ranks) {
+      rank.inputs = {block(rank.shape.rank, 0, count_of(rank.shape.rank))};
+      for (int from = 0; from < size(); ++from) rank.outputs.emplace_back(count_of(from));
+    }
+    for (const Simulated& rank : run(ranks))
+      for (std::size_t from = 0; from < rank.outputs.size(); ++from)
+        EXPECT_EQ(rank.outputs[from], block(static_cast<int>(from), 0, rank.outputs[from].size()));
+  }
+}
+
+TEST_P(RoundScheduleTest, BroadcastGivesEverybodyTheRootsElements) {
+  for (const int root : {0, size() / 2, size() - 1})
+    for (const std::size_t count : {std::size_t{0}, std::size_t{11}}) {
+      std::vector<Simulated> ranks = ranks_of(size(), OpKind::broadcast, root);
+      for (Simulated& rank : ranks)
+        (rank.shape.rank == root ? rank.inputs : rank.outputs) = {block(rank.shape.rank, 0, count)};
+      for (const Simulated& rank : run(ranks)) {
+        EXPECT_TRUE(rank.heard.contains(root));
+        for (const std::vector<int>& output : rank.outputs)
+          EXPECT_EQ(output, block(root, 0, count));
+      }
+    }
+}
+
+TEST_P(RoundScheduleTest, InABarrierEveryRankHearsFromEveryOther) {
+  for (const Simulated& rank : run(ranks_of(size(), OpKind::barrier, -1)))
+    EXPECT_EQ(rank.heard.size(), static_cast<std::size_t>(size()));
+}
+
+TEST_P(RoundScheduleTest, MachinesExchangeAFewMessagesInFewRounds) {
+  std::size_t rounds = 0;
+  for (std::size_t reached = 1; reached < machines().size(); reached *= 4) ++rounds;
+  const auto is_neighbour = [&](int rank, int peer) {
+    return std::ranges::any_of(machines(), [&](const std::vector<int>& members) {
+      return std::ranges::find(members, rank) != members.end() &&
+             std::ranges::find(members, peer) != members.end();
+    });
+  };
+  for (const OpKind kind : {OpKind::barrier, OpKind::all_reduce, OpKind::all_gather, OpKind::reduce,
+                            OpKind::broadcast}) {
+    const bool to_all = kind != OpKind::reduce && kind != OpKind::broadcast;
+    std::size_t between = 0;
+    for (const Simulated& rank : run(ranks_with_buffers(kind, to_all ? -1 : size() - 1))) {
+      std::size_t received = 0, steps = 0;
+      for (const Step& step : rank.schedule.steps) {
+        const auto is_remote = [&](const Transfer& transfer) {
+          return !is_neighbour(rank.shape.rank, transfer.peer);
+        };
+        received += static_cast<std::size_t>(std::ranges::count_if(step.receives, is_remote));
+        steps += std::ranges::any_of(step.receives, is_remote) ? 1 : 0;
+      }
+      EXPECT_LE(received, 3 * rounds) << op_kind_name(kind);
+      EXPECT_LE(steps, rounds) << op_kind_name(kind);
+      between += received;
+    }
+    // One message for each machine but the root's.
+    if (!to_all) {
+      EXPECT_EQ(between, machines().size() - 1) << op_kind_name(kind);
+    }
+  }
+}
+
+TEST_P(RoundScheduleTest, WhoeverMissesARankNeedsIt) {
+  for (const OpKind kind : {OpKind::barrier, OpKind::all_reduce, OpKind::reduce, OpKind::broadcast})
+    for (const int root : {0, size() / 2})
+      for (int absent = 0; absent < size(); absent += 1 + size() / 5) {
+        const auto ranks =
+            Simulator(ranks_with_buffers(kind, root), machines(), Way::rounds).run_without(absent);
+        for (const Simulated& rank : ranks) {
+          if (rank.shape.rank == absent) continue;
+          const std::vector<int> needed = ranks_needed(kind, machines(), rank.shape.rank, root);
+          EXPECT_EQ(std::ranges::find(needed, absent) == needed.end(), rank.is_done())
+              << op_kind_name(kind) << " to " << root << ": rank " << rank.shape.rank << " without "
+              << absent;
+        }
+      }
+}
+
+MachineLists single(int ranks) {
+  MachineLists lists;
+  for (int rank = 0; rank < ranks; ++rank) lists.push_back({rank});
+  return lists;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Machines, RoundScheduleTest,
+    testing::Values(single(2), single(3), single(4), single(5), single(8), single(13), single(16),
+                    single(17), single(40), single(70), MachineLists{{0, 1}, {2, 3}},
+                    MachineLists{{0, 1, 2}, {3}}, MachineLists{{0}, {1, 2, 3}},
+                    MachineLists{{0, 2, 4}, {1, 3}}, MachineLists{{0, 1}, {2, 3, 4}, {5}},
+                    MachineLists{{0, 1, 2, 3}, {4, 5, 6, 7}},
+                    MachineLists{{0, 3}, {1, 4}, {2, 5}, {6, 7, 8}},
+                    MachineLists{{0, 1}, {2}, {3, 4, 5}, {6}, {7, 8}, {9, 10}, {11}}));
 
 }  // namespace
 }  // namespace dtrun::collectives

@@ -88,6 +88,17 @@ TEST_F(DtrunBenchTest, EveryDtypeAndEveryOpIsExact) {
   }
 }
 
+TEST_F(DtrunBenchTest, RanksOfOneMachineAreMeasuredAsIfOnSeveral) {
+  const CommandResult result = testing_support::run_command(
+      {DTRUN_BINARY, "--nproc_per_node=3", "dtrun-bench", "collectives", "-n", "1", "-w", "1", "-e",
+       "1M", "-f", "1024", "--machine-ranks", "2"},
+      {.environment = {{"PATH", "/usr/bin:/bin"}, {"DTRUN_LOGS", "+collectives"}}});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.out, HasSubstr("# wrong elements: 0\n"));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("rank 0 of 3, 1 peers by shared memory, 1 by tcp"),
+                                HasSubstr("rank 2 of 3, 0 peers by shared memory, 2 by tcp")));
+}
+
 // The library would have to make the mistake; a contender over it does.
 TEST_F(DtrunBenchTest, AMistakeIsCounted) {
   // One element of each of rank 1's five calls.
@@ -223,6 +234,8 @@ TEST_F(DtrunBenchTest, WhatMakesNoSenseIsNamedWithTheRemedy) {
       {{"collectives", "barrier", "--svg", path("s")}, "barrier moves no bytes"},
       {{"collectives", "--json", path("no/j")}, "no/j"},
       {{"collectives", "--backend", "smoke"}, "smoke"},
+      {{"collectives", "--backend", "gloo", "--machine-ranks", "1"}, "leave out one of the two"},
+      {{"collectives", "--machine-ranks", "0"}, "--machine-ranks"},
       {{"tune"}, "FILE is required"},
       {{"tune", "--mesh", "3", path("t")}, "the job has 2"},
       {{"tune", "--names", "a,b", path("t")}, "the mesh has 1 axes"},

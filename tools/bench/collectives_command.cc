@@ -105,6 +105,14 @@ bool is_rank_0() {
   return base::get_env("RANK") == "0";
 }
 
+/// 0 where there is none that is a number: init() says what is wrong.
+int rank_of_environment() {
+  const std::string text = base::get_env("RANK").value_or("");
+  int rank = 0;
+  std::from_chars(text.data(), text.data() + text.size(), rank);
+  return rank;
+}
+
 /// So that nobody measures for a minute and then has nowhere to write. @throws Error
 void check_files(const CollectivesOptions& options) {
   int hyphens = 0;
@@ -125,6 +133,10 @@ Call call_of(const CollectivesOptions& options) {
   const std::vector<Operation> operations = operations_of(options);
   sizes_of(options);
   check_files(options);
+  if (options.machine_ranks > 0 && options.backend != "cpu")
+    throw Error(ErrorCode::kUsage,
+                fmt::format("--machine-ranks is not for the backend {}", options.backend),
+                "the backend cpu alone shares memory between ranks", "leave out one of the two");
   if (!options.svg.empty() && operations == std::vector{Operation::barrier})
     throw Error(ErrorCode::kUsage, "--svg has nothing to draw", "a barrier moves no bytes",
                 "name another operation, too");
@@ -174,6 +186,11 @@ void add_options(CLI::App& app, CollectivesOptions& options) {
   app.add_option("--backend", options.backend, "cpu, gloo, mpi, nccl or staged")
       ->type_name("NAME")
       ->capture_default_str();
+  app.add_option(
+         "--machine-ranks", options.machine_ranks,
+         "only each N ranks share memory, as if on a machine of their own; 1: all go by TCP")
+      ->check(CLI::PositiveNumber.description(""))
+      ->type_name("N");
   const auto bytes = [&app](const char* names_of_it, std::size_t& value, const char* text) {
     const std::string name = std::string(names_of_it).substr(3);
     return app
@@ -273,7 +290,10 @@ int exit_code_of(const Report& report) {
 
 int run_collectives(const CollectivesOptions& options) {
   call_of(options);  // before anybody waits for the others
-  const runtime::Worker worker = runtime::init({.backend = options.backend});
+  runtime::InitOptions init{.backend = options.backend};
+  if (options.machine_ranks > 0)
+    init.machine = fmt::format("machine {}", rank_of_environment() / options.machine_ranks);
+  const runtime::Worker worker = runtime::init(std::move(init));
   GroupContender contender(worker.world(), worker.store(), worker.device());
   return exit_code_of(measure_collectives(options, contender));
 }

@@ -22,6 +22,7 @@ class CollectiveOperation : public Operation {
 
   bool step(GroupChannels& channels) override;
   std::vector<int> missing() const override;
+  bool relays() const override { return schedule_.relays; }
   std::uint64_t bytes() const override { return bytes_; }
 
  private:

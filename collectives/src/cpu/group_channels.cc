@@ -28,6 +28,7 @@ GroupChannels::GroupChannels(World& world, const GroupSpec& spec)
       spec_(spec),
       table_(find_table()),
       own_block_(block(spec.rank)),
+      sockets_(world),
       peers_(spec.world_ranks.size()),
       meeting_(world, spec, table_) {}
 
@@ -81,9 +82,9 @@ SendChannel& GroupChannels::to(int peer, Lane lane) {
     if (world_.route(world_rank(peer)) == Route::shared_memory) {
       channel = make_ring(peer, lane);
     } else {
-      channel =
-          std::make_unique<TcpSendChannel>(world_.connect_data(world_rank(peer)),
-                                           world_.make_hello(ConnectionKind::data, spec_.id, lane));
+      channel = std::make_unique<TcpSendChannel>(
+          world_.connect_data(world_rank(peer)),
+          world_.make_hello(ConnectionKind::data, spec_.id, lane), sockets_);
     }
   }
   return *channel;
@@ -104,9 +105,8 @@ ReceiveChannel* GroupChannels::from(int peer, Lane lane) {
 }
 
 void GroupChannels::attach(int peer, Lane lane, base::UniqueFd fd) {
-  world_.watch_data(fd.get());
   peers_[index(peer)].receive[static_cast<std::size_t>(lane)] =
-      std::make_unique<TcpReceiveChannel>(std::move(fd));
+      std::make_unique<TcpReceiveChannel>(std::move(fd), sockets_);
 }
 
 void GroupChannels::set_left(int peer, const LeftRecord& record) {

@@ -16,6 +16,7 @@
 #include "group_block.h"
 #include "meeting.h"
 #include "message.h"
+#include "ready_sockets.h"
 #include "world.h"
 
 namespace dtrun::collectives::cpu {
@@ -52,6 +53,7 @@ class GroupChannels {
     return peers_[index(peer)].receive[static_cast<std::size_t>(lane)].get();
   }
   void attach(int peer, Lane lane, base::UniqueFd fd);
+  ReadySockets& sockets() { return sockets_; }
 
   // Members that have left: those that share memory say so in the table, the others in a frame.
   void set_left(int peer, const LeftRecord& record);
@@ -103,6 +105,7 @@ class GroupChannels {
   const GroupSpec& spec_;
   GroupTable& table_;
   GroupBlock& own_block_;
+  ReadySockets sockets_;
   std::vector<Peer> peers_;
   bool anybody_left_ = false;
   Meeting meeting_;

@@ -167,6 +167,7 @@ void GroupEngine::drive_in_background() {
 
 bool GroupEngine::step() {
   bool moved = false;
+  channels_.sockets().look();
   while (!collectives_.empty()) {
     const std::shared_ptr<Operation> head = collectives_.front();
     moved |= head->step(channels_);
@@ -243,6 +244,13 @@ std::vector<std::shared_ptr<Operation>> GroupEngine::in_flight() const {
 
 Deadline GroupEngine::next_look() {
   const std::scoped_lock lock(mutex_);
+  if (!failure_ && !idle()) {
+    try {
+      channels_.sockets().ring_when_ready();
+    } catch (const Error& error) {
+      fail_alone(error);
+    }
+  }
   Deadline next = broken_ ? broken_->second : Deadline::never();
   if (doubt_) next = next.earlier(doubt_->second);
   for (const std::shared_ptr<Operation>& operation : in_flight()) {
@@ -359,6 +367,8 @@ void GroupEngine::finished(Operation& operation) {
                                                                       : RankRecord::Outcome::done);
   if (std::function<void()> callbacks = operation.take_callbacks())
     mutex_.run_later(std::move(callbacks));
+  // Its owner may sleep while another thread takes what came over TCP: then no sender rings.
+  world_->doorbell().ring_sleepers();
 }
 
 // ---- what the members say
@@ -453,6 +463,8 @@ void GroupEngine::send_status(int rank) {
 
 void GroupEngine::on_announce(int rank, const Fingerprint& theirs) {
   send_status(rank);
+  std::uint64_t& newest = waited_in_[rank];
+  newest = std::max(newest, theirs.sequence);
   if (const auto ours = channels_.own_history().read(theirs.sequence)) {
     compare(rank, theirs, *ours);
   } else {

@@ -173,6 +173,11 @@ class GroupEngine : public GroupListener,
   GroupFailure broken(int peer) const;
   GroupFailure stuck(const base::Error& error) const;
   GroupFailure timed_out(const Operation& operation);
+  /// Of the ranks that the operation waits for, those that have not come to it, where that is
+  /// known.
+  std::vector<int> absent(const Operation& operation);
+  bool has_come(int rank, const Fingerprint& ours);
+  std::optional<BoardLine> shown_since(int rank, const Fingerprint& ours);
   const Card& card(int rank) const;
   int global_rank(int rank) const { return card(rank).global_rank; }
   std::optional<int> group_rank(int world_rank) const;
@@ -205,7 +210,9 @@ class GroupEngine : public GroupListener,
   /// A peer is ahead of this rank, without having taken part: it has been asked what it called.
   std::optional<std::pair<Disagreement, base::Deadline>> doubt_;
   std::map<int, Fingerprint> announced_;  ///< group rank of another machine to what it waits in
-  std::uint32_t long_waits_seen_ = 0;     ///< of those on this machine
+  /// Group rank of another machine to the newest call in which it was known to wait.
+  std::map<int, std::uint64_t> waited_in_;
+  std::uint32_t long_waits_seen_ = 0;  ///< of those on this machine
 };
 
 }  // namespace dtrun::collectives::cpu

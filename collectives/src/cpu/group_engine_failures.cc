@@ -2,8 +2,11 @@
 #include <fmt/core.h>
 #include <fmt/format.h>
 
+#include <set>
+
 #include "group_engine.h"
 #include "group_failure_texts.h"
+#include "round_schedule.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -80,12 +83,57 @@ GroupFailure GroupEngine::stuck(const Error& error) const {
           me.global_rank};
 }
 
+/// The newest call that a rank has shown, where it is this one or a later collective of the group.
+std::optional<BoardLine> GroupEngine::shown_since(int rank, const Fingerprint& ours) {
+  const auto line = world_->status(spec_.world_ranks[static_cast<std::size_t>(rank)]);
+  const bool is_since = line && spec_.name.starts_with(line->group) &&
+                        !is_message(line->fingerprint.kind) &&
+                        line->fingerprint.sequence >= ours.sequence;
+  return is_since ? line : std::nullopt;
+}
+
+bool GroupEngine::has_come(int rank, const Fingerprint& ours) {
+  if (channels_.shares_memory(rank))
+    return channels_.table().line(rank).called.load(std::memory_order_acquire) >= ours.sequence;
+  const auto waited = waited_in_.find(rank);
+  return (waited != waited_in_.end() && waited->second >= ours.sequence) ||
+         shown_since(rank, ours).has_value();
+}
+
+/// Follows those who have come to those for whom they wait.
+std::vector<int> GroupEngine::absent(const Operation& operation) {
+  const Fingerprint& ours = operation.fingerprint();
+  if (!operation.relays() || !operation.announced) return operation.missing();
+  std::set<int> found, followed;
+  std::vector<int> next = operation.missing();
+  while (!next.empty()) {
+    const int rank = next.back();
+    next.pop_back();
+    if (!followed.insert(rank).second || rank == spec_.rank) continue;
+    if (!has_come(rank, ours)) {
+      found.insert(rank);
+      continue;
+    }
+    const auto line = shown_since(rank, ours);
+    int awaited = 0;
+    while (awaited < size() && (!line || global_rank(awaited) != line->waiting_for)) ++awaited;
+    if (awaited < size()) {
+      next.push_back(awaited);
+      continue;
+    }
+    for (const int other : ranks_needed(ours.kind, machine_lists_, rank, ours.root))
+      if (!has_come(other, ours)) found.insert(other);
+  }
+  if (found.empty()) return operation.missing();
+  return {found.begin(), found.end()};
+}
+
 GroupFailure GroupEngine::timed_out(const Operation& operation) {
   // Beyond this many missing ranks only their number is printed.
   constexpr std::size_t kMostDescribed = 16;
   std::vector<int> missing;
   std::string where;
-  for (const int rank : operation.missing()) {
+  for (const int rank : absent(operation)) {
     missing.push_back(global_rank(rank));
     if (missing.size() > kMostDescribed) continue;
     where += fmt::format("{}{} is {}", where.empty() ? "" : "; ", describe_member(card(rank)),

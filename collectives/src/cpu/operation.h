@@ -38,6 +38,8 @@ class Operation : public Work::State {
   /// Group ranks that this waits for, in order.
   virtual std::vector<int> missing() const = 0;
   virtual std::uint64_t bytes() const = 0;
+  /// Who is missing may itself wait for another rank that this one needs.
+  virtual bool relays() const { return false; }
   /// Goes by messages only, so that members may not have met in it.
   virtual bool by_messages() const { return true; }
   /// The operation is over: with an error, or well.

@@ -22,7 +22,8 @@ class Drivable {
   enum class Outcome { moved, waiting, idle };
   /// Never blocks, never throws. idle: nothing is in flight.
   virtual Outcome drive() = 0;
-  /// By when drive() must be called again although nobody rang.
+  /// Asked before each sleep. By when drive() must be called again although nobody rang; what moves
+  /// from now on rings.
   virtual base::Deadline next_look() = 0;
 };
 

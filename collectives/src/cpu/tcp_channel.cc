@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 
 namespace dtrun::collectives::cpu {
 
@@ -27,7 +28,8 @@ bool try_again(int error) {
 std::size_t TcpSendChannel::write(Bytes first, Bytes second) {
   const Bytes hello = std::as_bytes(std::span(&hello_, 1));
   std::size_t taken = 0;
-  while (!broken_ && (hello_done_ < sizeof(hello_) || taken < first.size() + second.size())) {
+  while (!broken_ && readiness_.is_ready() &&
+         (hello_done_ < sizeof(hello_) || taken < first.size() + second.size())) {
     const std::size_t of_first = std::min(taken, first.size());
     std::array<Bytes, 3> parts = {hello.subspan(hello_done_), first.subspan(of_first),
                                   second.subspan(taken - of_first)};
@@ -39,7 +41,10 @@ std::size_t TcpSendChannel::write(Bytes first, Bytes second) {
     message.msg_iovlen = vectors.size();
     const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && try_again(errno)) break;
+    if (sent < 0 && try_again(errno)) {
+      readiness_.exhaust();
+      break;
+    }
     if (sent < 0) {
       broken_ = true;
       break;
@@ -49,18 +54,38 @@ std::size_t TcpSendChannel::write(Bytes first, Bytes second) {
   return taken;
 }
 
+std::size_t TcpReceiveChannel::take_ahead(std::span<std::byte> target) {
+  const std::size_t count = std::min(unread_.size(), target.size());
+  if (count == 0) return 0;
+  std::memcpy(target.data(), unread_.data(), count);
+  unread_ = unread_.subspan(count);
+  return count;
+}
+
 std::size_t TcpReceiveChannel::read(std::span<std::byte> target) {
-  std::size_t filled = 0;
-  while (!broken_ && filled < target.size()) {
-    const ssize_t count =
-        ::recv(fd_.get(), target.data() + filled, target.size() - filled, MSG_DONTWAIT);
+  std::size_t filled = take_ahead(target);
+  while (!broken_ && readiness_.is_ready() && filled < target.size()) {
+    const std::span<std::byte> rest = target.subspan(filled);
+    std::array<iovec, 2> vectors = {iovec{rest.data(), rest.size()},
+                                    iovec{ahead_.get(), kAheadBytes}};
+    msghdr message{};
+    message.msg_iov = vectors.data();
+    message.msg_iovlen = vectors.size();
+    const ssize_t count = ::recvmsg(fd_.get(), &message, MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && try_again(errno)) break;
+    if (count < 0 && try_again(errno)) {
+      readiness_.exhaust();
+      break;
+    }
     if (count <= 0) {
       broken_ = true;
       break;
     }
-    filled += static_cast<std::size_t>(count);
+    const std::size_t bytes = static_cast<std::size_t>(count);
+    // Fewer than there was room for: all that had come. What comes from now on is told.
+    if (bytes < rest.size() + kAheadBytes) readiness_.exhaust();
+    filled += std::min(bytes, rest.size());
+    if (bytes > rest.size()) unread_ = {ahead_.get(), bytes - rest.size()};
   }
   return filled;
 }

@@ -1,18 +1,26 @@
 // TCP channels: one connection per direction, group and lane, non-blocking; the side that sends
 // has connected. So a receiving side that closes with bytes unread resets nothing that it has sent
-// itself.
+// itself. A system call is made only where ReadySockets says that it may move something.
 #pragma once
+
+#include <memory>
+#include <span>
 
 #include "channel.h"
 #include "data_hello.h"
 #include "dtrun/base/unique_fd.h"
+#include "ready_sockets.h"
 
 namespace dtrun::collectives::cpu {
 
 class TcpSendChannel : public SendChannel {
  public:
   /// @param fd connecting or connected, non-blocking; @param hello goes out first
-  TcpSendChannel(base::UniqueFd fd, const DataHello& hello) : fd_(std::move(fd)), hello_(hello) {}
+  /// @throws Error kSystem
+  TcpSendChannel(base::UniqueFd fd, const DataHello& hello, ReadySockets& sockets)
+      : fd_(std::move(fd)),
+        hello_(hello),
+        readiness_(sockets.add(fd_.get(), ReadySockets::Direction::out)) {}
   std::size_t write(Bytes first, Bytes second) override;
   bool broken() const override { return broken_; }
 
@@ -20,18 +28,29 @@ class TcpSendChannel : public SendChannel {
   base::UniqueFd fd_;
   DataHello hello_;
   std::size_t hello_done_ = 0;
+  Readiness& readiness_;
   bool broken_ = false;
 };
 
 class TcpReceiveChannel : public ReceiveChannel {
  public:
-  explicit TcpReceiveChannel(base::UniqueFd fd) : fd_(std::move(fd)) {}
+  /// @throws Error kSystem
+  TcpReceiveChannel(base::UniqueFd fd, ReadySockets& sockets)
+      : fd_(std::move(fd)), readiness_(sockets.add(fd_.get(), ReadySockets::Direction::in)) {}
   std::size_t read(std::span<std::byte> target) override;
   bool broken() const override { return broken_; }
 
  private:
+  std::size_t take_ahead(std::span<std::byte> target);
+
+  /// A header comes together with the payload behind it, if that is short.
+  static constexpr std::size_t kAheadBytes = 4096;
+
   base::UniqueFd fd_;
+  Readiness& readiness_;
   bool broken_ = false;
+  std::unique_ptr<std::byte[]> ahead_{new std::byte[kAheadBytes]};
+  std::span<std::byte> unread_;  ///< of what was read ahead
 };
 
 }  // namespace dtrun::collectives::cpu

@@ -1,5 +1,5 @@
 // The watcher thread of a World: one epoll instance over control connections, pidfds of peers, the
-// listening sockets and the data sockets. It runs only where there is one of these.
+// listening sockets and the groups' ReadySockets. It runs only where there is one of these.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <netinet/in.h>
@@ -37,8 +37,6 @@ constexpr auto kCauseLook = std::chrono::milliseconds(20);
 // It polls for a free descriptor in the same way, while a connection waits to be accepted.
 constexpr auto kUnheard = std::chrono::milliseconds(100);
 
-const char* const kLeaveThemOpen = "let the program close no descriptors that it has not opened";
-
 }  // namespace
 
 bool World::try_to_watch(int fd, std::uint32_t events, std::uint64_t event_tag) {
@@ -52,8 +50,15 @@ void World::watch_fd(int fd, std::uint32_t events, std::uint64_t event_tag) {
   if (!try_to_watch(fd, events, event_tag)) throw system_error("watch the other ranks");
 }
 
-void World::watch_data(int fd) {
-  watch_fd(fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, tag(Source::data, fd));
+// An event for each message that comes would take the core from the rank that polls for it. So the
+// watcher hears of data sockets only what a sleeper asks for.
+void World::watch_ready(int epoll) {
+  watch_fd(epoll, EPOLLONESHOT, tag(Source::data, epoll));
+}
+
+void World::ring_when_ready(int epoll) {
+  if (!hear(tag(Source::data, epoll), EPOLLIN | EPOLLONESHOT))
+    throw system_error("watch the other ranks", kLeaveThemOpen);
 }
 
 void World::start_watcher() {
@@ -177,11 +182,11 @@ void World::on_wake() {
   }
 }
 
-void World::hear(std::uint64_t event_tag, std::uint32_t events) {
+bool World::hear(std::uint64_t event_tag, std::uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = event_tag;
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, static_cast<int>(event_tag), &event);
+  return ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, static_cast<int>(event_tag), &event) == 0;
 }
 
 /// Without a free descriptor the listener stays readable, and epoll would return at once for ever.

@@ -229,7 +229,6 @@ UniqueFd World::connect_data(int world_rank) {
   if (::connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS)
     throw system_error(
         fmt::format("connect to {} at {}:{}", describe_member(peer), peer.address, peer.port));
-  watch_data(fd.get());
   return fd;
 }
 
@@ -280,6 +279,12 @@ void World::store_status(int world_rank, const BoardLine& line) {
   Peer& peer = peers_[static_cast<std::size_t>(world_rank)];
   peer.status = line;
   peer.status_at_ns = monotonic_ns();
+}
+
+std::optional<BoardLine> World::status(int world_rank) {
+  if (shares_memory(world_rank)) return cell(world_rank).board.read();
+  const std::scoped_lock lock(mutex_);
+  return peers_[static_cast<std::size_t>(world_rank)].status;
 }
 
 GroupMemory World::make_group_memory(std::size_t members, Keeps keeps) {

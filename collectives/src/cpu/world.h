@@ -1,9 +1,10 @@
 // World: what one rank shares among all groups that stem from one ProcessGroup::create: its heap,
 // the memory of the ranks of its machine, the control connections to the others, and the watcher
 // thread, which sleeps in epoll until a connection has something to say, a peer that somebody waits
-// for dies, or a data socket is ready. Ranks that share memory have no connection: what one has to
-// say lies in that memory. Groups hold it by shared_ptr; the last one says goodbye to the peers.
-// Ranks in here are world ranks: places in the member list of that create(). Thread-safe.
+// for dies, or a socket is ready on which a sleeper waits. Ranks that share memory have no
+// connection: what one has to say lies in that memory. Groups hold it by shared_ptr; the last one
+// says goodbye to the peers. Ranks in here are world ranks: places in the member list of that
+// create(). Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -111,13 +112,19 @@ class World : public std::enable_shared_from_this<World> {
   /// @throws Error kSystem
   static constexpr std::size_t kMostWatched = Lifelines::kMost;
   void watch_peer(int world_rank);
-  /// A data socket towards that rank, still connecting; the doorbell rings when it moves.
+  /// A data socket towards that rank, still connecting.
   /// @throws Error kConnection, kSystem
   base::UniqueFd connect_data(int world_rank);
   /// What goes out first on a connection of this rank's.
   DataHello make_hello(ConnectionKind kind, std::uint64_t group, Lane lane) const;
-  /// The doorbell rings whenever this socket can be read or written anew.
-  void watch_data(int fd);
+  /// An epoll instance of a group's data sockets, for ring_when_ready(). @throws Error kSystem
+  void watch_ready(int epoll);
+  /// The remedy where epoll fails.
+  static constexpr const char* kLeaveThemOpen =
+      "let the program close no descriptors that it has not opened";
+  /// The doorbell rings once, as soon as that instance has something to tell.
+  /// @throws Error kSystem
+  void ring_when_ready(int epoll);
 
   // Waiting.
   /// Sleeps until the doorbell rings, the job is aborted, or the deadline.
@@ -134,6 +141,8 @@ class World : public std::enable_shared_from_this<World> {
   /// The global rank because of which that one has failed, as far as is known; -1: none.
   int victim_of(int world_rank);
   void store_status(int world_rank, const BoardLine& line);
+  /// What that rank has said last of itself.
+  std::optional<BoardLine> status(int world_rank);
 
  private:
   struct Peer {
@@ -170,7 +179,7 @@ class World : public std::enable_shared_from_this<World> {
   void watch_fd(int fd, std::uint32_t events, std::uint64_t tag);
   void on_wake();
   bool on_listener();
-  void hear(std::uint64_t tag, std::uint32_t events);
+  bool hear(std::uint64_t tag, std::uint32_t events);
   void stop_hearing(std::uint64_t tag);
   void hear_again();
   void on_pending(int fd);

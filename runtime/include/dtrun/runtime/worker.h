@@ -30,6 +30,8 @@ struct InitOptions {
   int generation = 0;
   /// The time limit of joining, and the default of every collective.
   base::Deadline::Duration timeout = std::chrono::minutes(30);
+  /// Ranks with different texts share no memory, as on two machines: for measurements.
+  std::string machine = {};
   /// Default: this process's environment.
   base::Environment environment = base::Environment::current();
 };

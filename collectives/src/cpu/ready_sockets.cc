@@ -1,0 +1,53 @@
+#include "ready_sockets.h"
+
+#include <sys/epoll.h>
+
+#include <array>
+#include <cerrno>
+
+#include "dtrun/base/error.h"
+#include "world.h"
+
+namespace dtrun::collectives::cpu {
+
+using base::system_error;
+using base::UniqueFd;
+
+void Readiness::note(std::uint32_t events) {
+  ready_ = true;
+  if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) ended_ = true;
+}
+
+Readiness& ReadySockets::add(int fd, Direction direction) {
+  if (!epoll_) {
+    UniqueFd made(::epoll_create1(EPOLL_CLOEXEC));
+    if (!made) throw system_error("make an epoll instance");
+    world_.watch_ready(made.get());
+    epoll_ = std::move(made);
+  }
+  epoll_event event{};
+  event.events = (direction == Direction::in ? EPOLLIN : EPOLLOUT) | EPOLLRDHUP | EPOLLET;
+  event.data.u64 = sockets_.size();
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    throw system_error("watch the other ranks", World::kLeaveThemOpen);
+  return sockets_.emplace_back();
+}
+
+void ReadySockets::look() {
+  if (!epoll_) return;
+  // What does not fit is told at the next look, and before a sleep.
+  std::array<epoll_event, 64> events;
+  const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), 0);
+  if (count < 0 && errno != EINTR)
+    throw system_error("watch the other ranks", World::kLeaveThemOpen);
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& event = events[static_cast<std::size_t>(i)];
+    sockets_[event.data.u64].note(event.events);
+  }
+}
+
+void ReadySockets::ring_when_ready() {
+  if (epoll_) world_.ring_when_ready(epoll_.get());
+}
+
+}  // namespace dtrun::collectives::cpu

@@ -1,0 +1,54 @@
+// ReadySockets: which of a group's TCP connections can be read or written anew, learned for all of
+// them at once, so that a rank with many peers asks the kernel once and not once for each. Owned by
+// the group's channels and used under the engine's lock.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+
+#include "dtrun/base/unique_fd.h"
+
+namespace dtrun::collectives::cpu {
+
+class World;
+
+/// What is known about one connection. Until it is tried, it may be ready.
+class Readiness {
+ public:
+  bool is_ready() const { return ready_ || ended_; }
+  /// The kernel has no more to give, or no more room; the next change is told.
+  void exhaust() { ready_ = false; }
+  /// @param events as epoll reports them
+  void note(std::uint32_t events);
+
+ private:
+  bool ready_ = true;
+  /// The end of a connection is told once, maybe together with its last bytes.
+  bool ended_ = false;
+};
+
+class ReadySockets {
+ public:
+  /// @param world outlives this
+  explicit ReadySockets(World& world) : world_(world) {}
+  ReadySockets(const ReadySockets&) = delete;
+  ReadySockets& operator=(const ReadySockets&) = delete;
+
+  enum class Direction { in, out };
+  /// @return kept up to date by look() for as long as this lives @throws Error kSystem
+  Readiness& add(int fd, Direction direction);
+  /// Brings what is known up to date: one system call, none where there are no connections.
+  void look();
+  /// Somebody is about to sleep: the doorbell rings once one of the sockets has become ready since
+  /// the last look(), or becomes so. Must be asked for before every sleep. @throws Error kSystem
+  void ring_when_ready();
+
+ private:
+  World& world_;
+  base::UniqueFd epoll_;  ///< none while there are no connections
+  /// By the number that epoll reports: a descriptor that a forked child holds open goes on to be
+  /// reported after it is closed here, so a report must not carry the address of a channel.
+  std::deque<Readiness> sockets_;
+};
+
+}  // namespace dtrun::collectives::cpu

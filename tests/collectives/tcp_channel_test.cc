@@ -1,0 +1,211 @@
+// The ends of TCP connections, and what is known of whether they can move: real sockets over the
+// loopback.
+#include "cpu/tcp_channel.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cpu/world.h"
+#include "dtrun/base/socket.h"
+#include "dtrun/rendezvous/hash_store.h"
+#include "support/rank_threads.h"
+
+namespace dtrun::collectives::cpu {
+namespace {
+
+using base::Deadline;
+using base::UniqueFd;
+using std::chrono::seconds;
+
+class TcpChannelTest : public testing::Test {
+ protected:
+  TcpChannelTest() {
+    const auto store = rendezvous::make_hash_store();
+    const auto join = [&](int rank) {
+      worlds_[static_cast<std::size_t>(rank)] =
+          World::create(test::group_options(store, rank, 2, {.transport = Transport::tcp}));
+    };
+    std::thread other(join, 1);
+    join(0);
+    other.join();
+    sockets_ = std::make_unique<ReadySockets>(world());
+  }
+
+  World& world() { return *worlds_[0]; }
+  ReadySockets& sockets() { return *sockets_; }
+  struct Pair {
+    UniqueFd near;  ///< the side that the channel gets
+    UniqueFd far;
+  };
+  static Pair connect() {
+    const UniqueFd listener = base::listen_tcp("127.0.0.1", 0);
+    Pair pair;
+    pair.near = base::connect_tcp("127.0.0.1", base::local_port(listener.get()),
+                                  Deadline::after(seconds(10)));
+    pair.far = UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    base::set_nonblocking(pair.near.get());
+    return pair;
+  }
+  static void send(const UniqueFd& socket, const std::string& text) {
+    ASSERT_EQ(::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(text.size()));
+  }
+  static std::string read(TcpReceiveChannel& channel, std::size_t bytes) {
+    std::string text(bytes, ' ');
+    text.resize(channel.read(std::as_writable_bytes(std::span(text))));
+    return text;
+  }
+  /// Sleeps until a socket has something to tell, as a waiting rank does. @return whether it did
+  bool await_socket() {
+    const std::uint32_t ticket = world().doorbell().ticket();
+    const Sleeper sleeper(world().doorbell());
+    sockets().ring_when_ready();
+    world().await_ring(ticket, Deadline::after(seconds(20)));
+    sockets().look();
+    return world().doorbell().ticket() != ticket;
+  }
+
+ private:
+  std::array<std::shared_ptr<World>, 2> worlds_;
+  std::unique_ptr<ReadySockets> sockets_;
+};
+
+TEST_F(TcpChannelTest, AnExhaustedConnectionIsTriedAgainWhenItIsToldToBeReady) {
+  Pair pair = connect();
+  TcpReceiveChannel channel(std::move(pair.near), sockets());
+  EXPECT_EQ(read(channel, 4), "");
+  send(pair.far, "word");
+  EXPECT_EQ(read(channel, 4), "");  // nobody has looked: no system call
+  ASSERT_TRUE(await_socket());
+  EXPECT_EQ(read(channel, 4), "word");
+  EXPECT_FALSE(channel.broken());
+}
+
+TEST_F(TcpChannelTest, OfManyConnectionsOnlyThoseThatMovedAreReady) {
+  constexpr std::size_t kAll = 150;  // more than one look reports
+  std::vector<Pair> pairs;
+  std::vector<Readiness*> known;
+  for (std::size_t i = 0; i < kAll; ++i) {
+    pairs.push_back(connect());
+    known.push_back(&sockets().add(pairs.back().near.get(), ReadySockets::Direction::in));
+    EXPECT_TRUE(known.back()->is_ready());  // until it is tried
+    known.back()->exhaust();
+  }
+  const auto ready = [&] {
+    std::vector<std::size_t> numbers;
+    for (std::size_t i = 0; i < kAll; ++i)
+      if (known[i]->is_ready()) numbers.push_back(i);
+    return numbers;
+  };
+  sockets().look();
+  EXPECT_EQ(ready(), std::vector<std::size_t>{});
+  send(pairs[7].far, "a");
+  ASSERT_TRUE(await_socket());
+  EXPECT_EQ(ready(), std::vector<std::size_t>{7});
+  known[7]->exhaust();  // told once, although nobody has read
+  sockets().look();
+  EXPECT_EQ(ready(), std::vector<std::size_t>{});
+  for (const Pair& pair : pairs) send(pair.far, "b");
+  // Those that did not fit into the first look ring before the next sleep.
+  for (int look = 0; look < 20 && ready().size() < kAll; ++look) ASSERT_TRUE(await_socket());
+  EXPECT_EQ(ready().size(), kAll);
+}
+
+TEST_F(TcpChannelTest, WhatIsShortComesWithTheHeaderBeforeIt) {
+  Pair pair = connect();
+  TcpReceiveChannel channel(std::move(pair.near), sockets());
+  EXPECT_EQ(read(channel, 4), "");
+  send(pair.far, "headpayload, then more");
+  ASSERT_TRUE(await_socket());
+  EXPECT_EQ(read(channel, 4), "head");
+  // One call has taken all that was there. What comes now waits for the next look.
+  send(pair.far, "!");
+  EXPECT_EQ(read(channel, 7), "payload");
+  EXPECT_EQ(read(channel, 100), ", then more");
+  ASSERT_TRUE(await_socket());
+  EXPECT_EQ(read(channel, 1), "!");
+}
+
+TEST_F(TcpChannelTest, BytesComeInOrderHoweverTheyAreCut) {
+  Pair pair = connect();
+  TcpReceiveChannel in(std::move(pair.near), sockets());
+  base::set_nonblocking(pair.far.get());
+  TcpSendChannel out(std::move(pair.far), DataHello{}, sockets());
+  std::vector<std::uint32_t> sent(1 << 20), received(sent.size());
+  std::iota(sent.begin(), sent.end(), 0U);
+  std::array<std::byte, sizeof(DataHello)> hello{};
+  std::span<std::byte> into = hello;
+  std::span<const std::byte> from = std::as_bytes(std::span(sent));
+  std::size_t piece = 1;
+  while (!from.empty() || into.data() != std::as_writable_bytes(std::span(received)).data() +
+                                             received.size() * sizeof(received[0])) {
+    const std::size_t half = std::min(from.size() / 2, piece);
+    from = from.subspan(out.write(from.first(half), from.subspan(half)));
+    const std::size_t bytes = in.read(into.first(std::min(into.size(), piece)));
+    into = into.subspan(bytes);
+    if (into.empty() && into.data() == hello.data() + hello.size())
+      into = std::as_writable_bytes(std::span(received));
+    piece = piece % 9001 + 87;
+    ASSERT_FALSE(in.broken() || out.broken());
+    if (bytes == 0) {
+      ASSERT_TRUE(await_socket());
+    }
+  }
+  EXPECT_EQ(received, sent);
+}
+
+TEST_F(TcpChannelTest, TheEndIsNoticedBehindTheLastBytes) {
+  Pair pair = connect();
+  TcpReceiveChannel channel(std::move(pair.near), sockets());
+  EXPECT_EQ(read(channel, 1), "");
+  send(pair.far, "last");
+  pair.far.reset();
+  // The end may be told with the bytes or after them.
+  while (!channel.broken()) {
+    ASSERT_TRUE(await_socket());
+    const std::string text = read(channel, 3);
+    if (text.empty()) continue;
+    EXPECT_EQ(text, "las");
+    EXPECT_FALSE(channel.broken());
+    EXPECT_EQ(read(channel, 1), "t");
+    if (read(channel, 1).empty() && channel.broken()) break;
+  }
+  EXPECT_TRUE(channel.broken());
+}
+
+TEST_F(TcpChannelTest, AFullConnectionIsReadyOnceThePeerHasRead) {
+  Pair pair = connect();
+  TcpSendChannel channel(std::move(pair.near), DataHello{}, sockets());
+  const std::vector<std::byte> block(1 << 20);
+  std::size_t sent = 0, more = 0;
+  do sent += more = channel.write(block, {});
+  while (more == block.size());
+  EXPECT_EQ(channel.write(block, {}), 0U);
+  std::vector<std::byte> taken(1 << 20);
+  std::size_t received = 0;
+  while (received < sent / 2 + 1) {
+    const ssize_t count = ::recv(pair.far.get(), taken.data(), taken.size(), 0);
+    ASSERT_GT(count, 0);
+    received += static_cast<std::size_t>(count);
+  }
+  ASSERT_TRUE(await_socket());
+  EXPECT_GT(channel.write(block, {}), 0U);
+  // Gone: what is written from then on breaks.
+  pair.far.reset();
+  while (!channel.broken()) {
+    if (channel.write(block, {}) == 0 && !channel.broken()) {
+      ASSERT_TRUE(await_socket());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dtrun::collectives::cpu
