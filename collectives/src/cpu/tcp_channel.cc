@@ -28,8 +28,9 @@ bool try_again(int error) {
 std::size_t TcpSendChannel::write(Bytes first, Bytes second) {
   const Bytes hello = std::as_bytes(std::span(&hello_, 1));
   std::size_t taken = 0;
-  while (!broken_ && readiness_.is_ready() &&
-         (hello_done_ < sizeof(hello_) || taken < first.size() + second.size())) {
+  // Tried at each look: the kernel tells of room only when a third of the buffer is free, and a
+  // large message would stand still until then.
+  while (!broken_ && (hello_done_ < sizeof(hello_) || taken < first.size() + second.size())) {
     const std::size_t of_first = std::min(taken, first.size());
     std::array<Bytes, 3> parts = {hello.subspan(hello_done_), first.subspan(of_first),
                                   second.subspan(taken - of_first)};
@@ -41,10 +42,7 @@ std::size_t TcpSendChannel::write(Bytes first, Bytes second) {
     message.msg_iovlen = vectors.size();
     const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && try_again(errno)) {
-      readiness_.exhaust();
-      break;
-    }
+    if (sent < 0 && try_again(errno)) break;
     if (sent < 0) {
       broken_ = true;
       break;
@@ -82,9 +80,11 @@ std::size_t TcpReceiveChannel::read(std::span<std::byte> target) {
       break;
     }
     const std::size_t bytes = static_cast<std::size_t>(count);
-    // Fewer than there was room for: all that had come. What comes from now on is told.
-    if (bytes < rest.size() + kAheadBytes) readiness_.exhaust();
     filled += std::min(bytes, rest.size());
+    // Fewer than there was room for: all that had come. What comes from now on is told. Of a large
+    // message more comes at once, so it is asked for until there is none.
+    const bool is_all = bytes < rest.size() + kAheadBytes;
+    if (is_all && target.size() - filled <= kAheadBytes) readiness_.exhaust();
     if (bytes > rest.size()) unread_ = {ahead_.get(), bytes - rest.size()};
   }
   return filled;

@@ -1,6 +1,6 @@
 // TCP channels: one connection per direction, group and lane, non-blocking; the side that sends
 // has connected. So a receiving side that closes with bytes unread resets nothing that it has sent
-// itself. A system call is made only where ReadySockets says that it may move something.
+// itself. It is read only where ReadySockets says that something has come.
 #pragma once
 
 #include <memory>
@@ -18,9 +18,9 @@ class TcpSendChannel : public SendChannel {
   /// @param fd connecting or connected, non-blocking; @param hello goes out first
   /// @throws Error kSystem
   TcpSendChannel(base::UniqueFd fd, const DataHello& hello, ReadySockets& sockets)
-      : fd_(std::move(fd)),
-        hello_(hello),
-        readiness_(sockets.add(fd_.get(), ReadySockets::Direction::out)) {}
+      : fd_(std::move(fd)), hello_(hello) {
+    sockets.add(fd_.get(), ReadySockets::Direction::out);
+  }
   std::size_t write(Bytes first, Bytes second) override;
   bool broken() const override { return broken_; }
 
@@ -28,7 +28,6 @@ class TcpSendChannel : public SendChannel {
   base::UniqueFd fd_;
   DataHello hello_;
   std::size_t hello_done_ = 0;
-  Readiness& readiness_;
   bool broken_ = false;
 };
 
