@@ -38,11 +38,6 @@ bool same_view(const LocalTensor& a, const LocalTensor& b) {
          a.shape() == b.shape() && a.strides() == b.strides();
 }
 
-/// Indices and masks of a ShapesOnly pass must be right.
-ShapesOnly written_anyway(DType dtype) {
-  return ShapesOnly(ShapesOnly::stands() && is_floating_point(dtype));
-}
-
 /// Below it, setting up a loop takes longer than the copy.
 constexpr std::size_t kBytesOfOneCopy = std::size_t{32} << 10;
 
@@ -53,7 +48,7 @@ void copy_on_host(const LocalTensor& target, const LocalTensor& source) {
     std::memcpy(target.data(), source.data(), bytes);
     return;
   }
-  const ShapesOnly shapes_only = written_anyway(target.dtype());
+  const ShapesOnly shapes_only = shapes_only_for(target.dtype());
   const LoopOperand operands[] = {LoopOperand::of(target), LoopOperand::of(source)};
   for_each_row(target.shape(), operands, copy_kernel(target.dtype(), source.dtype()));
 }
@@ -161,7 +156,7 @@ const LocalTensor& LocalTensor::fill_(Scalar value) const {
     cuda::fill(*this, bits);
     return *this;
   }
-  const ShapesOnly shapes_only = written_anyway(dtype());
+  const ShapesOnly shapes_only = shapes_only_for(dtype());
   const LoopOperand operands[] = {LoopOperand::of(*this), {&bits, everywhere, item_size(dtype())}};
   for_each_row(shape(), operands, copy_kernel(dtype(), dtype()));
   return *this;

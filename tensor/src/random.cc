@@ -54,6 +54,7 @@ template <typename Number, typename Draw>
 LocalTensor drawn(const RandomBlock& block, DType from, DType dtype, Draw&& draw) {
   LocalTensor result = empty(block.shape, {.dtype = dtype});
   if (result.numel() == 0) return result;
+  const ShapesOnly shapes_only = shapes_only_for(dtype);
   const Strides steps = contiguous_strides(block.global_shape);
   const std::int64_t row_size = block.shape.empty() ? 1 : block.shape.back();
   const std::int64_t size = static_cast<std::int64_t>(item_size(dtype));

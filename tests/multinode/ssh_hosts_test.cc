@@ -133,7 +133,7 @@ TEST_F(SshHostsTest, ConnectionsThatAreKeptServeTheNextJob) {
   ASSERT_EQ(first.exit_code, 0) << first.describe();
   for (const int host : {1, 2}) {
     const pid_t listener = find(host, "sshd: ", "[listener]");
-    ASSERT_NE(listener, 0);
+    ASSERT_GT(listener, 0);
     ::kill(listener, SIGKILL);
   }
   for (const bool is_killed : {true, false}) {
@@ -142,7 +142,9 @@ TEST_F(SshHostsTest, ConnectionsThatAreKeptServeTheNextJob) {
                                                       "sh", "-c", "echo up; exec sleep " + token_}),
                                                 options_);
       for (int rank = 0; rank < 4; ++rank) ASSERT_TRUE(sleepers->next_line("up"));
-      ::kill(find(0, DTRUN_BIN "/dtrun", "--ssh_persist"), SIGKILL);
+      const pid_t starter = find(0, DTRUN_BIN "/dtrun", "--ssh_persist");
+      ASSERT_GT(starter, 0);
+      ::kill(starter, SIGKILL);
       expect_nothing_left();
     }
     const CommandResult next = run(words);
@@ -153,9 +155,14 @@ TEST_F(SshHostsTest, ConnectionsThatAreKeptServeTheNextJob) {
   // Asked to end, ssh takes its socket along.
   for (int i = 0; i < 2; ++i) {
     const pid_t connection = find(0, "ssh: /tmp/dtrun-ssh-", "[mux]");
-    ASSERT_NE(connection, 0);
+    ASSERT_GT(connection, 0);
     ::kill(connection, SIGTERM);
-    while (::kill(connection, 0) == 0) std::this_thread::yield();
+    const auto until = std::chrono::steady_clock::now() + seconds(20);
+    // One that has ended has no command line.
+    while (find(0, "ssh: /tmp/dtrun-ssh-", "[mux]") == connection) {
+      ASSERT_LT(std::chrono::steady_clock::now(), until);
+      std::this_thread::yield();
+    }
   }
   EXPECT_EQ(find(0, "ssh: /tmp/dtrun-ssh-", "[mux]"), 0);
   std::error_code kept;

@@ -86,8 +86,9 @@ GroupFailure GroupEngine::stuck(const Error& error) const {
 /// The newest call that a rank has shown, where it is this one or a later collective of the group.
 std::optional<BoardLine> GroupEngine::shown_since(int rank, const Fingerprint& ours) {
   const auto line = world_->status(spec_.world_ranks[static_cast<std::size_t>(rank)]);
-  const bool is_since = line && spec_.name.starts_with(line->group) &&
-                        !is_message(line->fingerprint.kind) &&
+  // The board has no more of a name.
+  const std::string_view shown = std::string_view(spec_.name).substr(0, sizeof(line->group) - 1);
+  const bool is_since = line && line->group == shown && !is_message(line->fingerprint.kind) &&
                         line->fingerprint.sequence >= ours.sequence;
   return is_since ? line : std::nullopt;
 }

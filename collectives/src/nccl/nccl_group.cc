@@ -163,8 +163,9 @@ void NcclGroup::throw_if_failed(Lock& lock) {
 void NcclGroup::await_telling(Lock& lock) {
   // The process may end once its caller knows: then nobody would tell the others.
   const std::shared_future<void> told = told_;
+  const Deadline until = telling_ends_;
   lock.unlock();
-  if (told.valid()) told.wait_for(kTellingGrace);
+  if (told.valid()) told.wait_for(until.remaining());
 }
 
 Work NcclGroup::run(Launch launch, Call call) {
@@ -311,6 +312,7 @@ void NcclGroup::fail(const Error& error, Tell tell) {
   if (tell != Tell::nobody && size() > 1) {
     const auto told = std::make_shared<std::promise<void>>();
     told_ = told->get_future();
+    telling_ends_ = Deadline::after(kTellingGrace);
     const auto wording = tell == Tell::members ? StatusBoard::Wording::of_a_peer
                                                : StatusBoard::Wording::as_it_stands;
     world_->herald.post(

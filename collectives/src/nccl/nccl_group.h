@@ -1,8 +1,9 @@
 // NcclGroup: the ranks of one group, their queues and their common fate. It launches operations,
 // waits for them, and fails as a whole: on a failed call, an asynchronous error, a deadline, a
-// peer's word or the job's end its communicators are aborted, once each, by the watchdog, and every
-// later call throws the first error. Thread-safe; NCCL is called by one thread at a time, except
-// for what ends (ending.h). With the mutex held nobody talks to the store: the herald does.
+// peer's word or the job's end its communicators are aborted, once each, by a thread of their own
+// (ending.h), and every later call throws the first error. Thread-safe; NCCL is called by one
+// thread at a time, except for what ends (ending.h). With the mutex held nobody talks to the store:
+// the herald does.
 #pragma once
 
 #include <condition_variable>
@@ -185,7 +186,8 @@ class NcclGroup : public Watched, public std::enable_shared_from_this<NcclGroup>
   std::condition_variable changed_;
   std::map<QueueKey, std::unique_ptr<Queue>> queues_;
   std::exception_ptr failure_;
-  std::shared_future<void> told_;  ///< the others have been told of it
+  std::shared_future<void> told_;                          ///< the others have been told of it
+  base::Deadline telling_ends_ = base::Deadline::never();  ///< nobody waits for that any longer
   bool left_ = false;
   std::shared_ptr<Ending> ending_;  ///< of what the failed group had
   bool ending_is_slow_ = false;     ///< and that has been said

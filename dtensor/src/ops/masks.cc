@@ -32,6 +32,7 @@ Tensor known_to_all(const Tensor& like, const LocalTensor& local) {
 }  // namespace
 
 Tensors positions_of(const Tensor& mask) {
+  require_numbers("nonzero");
   Tensors lists;
   LocalTensor numbers = true_numbers(whole_of(mask));
   for (int dim = mask.dim(); dim-- > 0;) {
@@ -69,6 +70,7 @@ Tensors without_masks(std::string_view op, const Shape& shape, const Tensors& po
 }
 
 Tensor nonzero(const Tensor& a) {
+  require_numbers("nonzero");
   if (a.dim() == 0) {
     const bool is_zero = whole_of(a).to(DType::boolean).item() == 0;
     return known_to_all(a, tensors::zeros({is_zero ? 0 : 1, 0}, {DType::i64, a.device()}));
@@ -78,6 +80,7 @@ Tensor nonzero(const Tensor& a) {
 }
 
 Tensor masked_select(const Tensor& a, const Tensor& mask) {
+  require_numbers("masked_select");
   if (!a.defined() || !mask.defined()) refuse_undefined("masked_select", a.defined() ? 1 : 0);
   if (mask.dtype() != DType::boolean) {
     throw Error(ErrorCode::kInvalidArgument,

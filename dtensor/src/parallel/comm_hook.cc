@@ -1,5 +1,7 @@
 #include "dtrun/dtensor/parallel/comm_hook.h"
 
+#include "dtrun/tensor/shapes_only.h"
+
 namespace dtrun::dtensor {
 
 using collectives::LocalTensor;
@@ -18,10 +20,13 @@ CommHook all_reduce_hook() {
 
 CommHook bf16_compress_hook() {
   return [](const GradientBucket& bucket) {
+    // Behind the gradients are numbers that are read: in a pass without numbers, too.
+    const tensors::ShapesOnly computed(false);
     const LocalTensor halves = bucket.numbers.to(tensors::DType::bf16);
     const Work work = bucket.group.all_reduce(halves, ReduceOp::avg, {.async = true});
     return [work, halves, dtype = bucket.numbers.dtype()] {
       work.wait();
+      const tensors::ShapesOnly computed_here(false);
       return halves.to(dtype);
     };
   };

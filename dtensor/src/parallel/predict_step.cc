@@ -16,12 +16,13 @@ namespace {
 class ModelKept {
  public:
   explicit ModelKept(const nn::Module& model) {
-    for (const Tensor& parameter : model.parameters()) {
-      gradients_.emplace_back(parameter, parameter.grad());
-      parameter.set_grad({});
-    }
     for (const Tensor& buffer : model.buffers())
       buffers_.emplace_back(buffer.local(), buffer.local().clone());
+    for (const Tensor& parameter : model.parameters()) {
+      if (parameter.requires_grad()) gradients_.emplace_back(parameter, parameter.grad());
+    }
+    // Nothing throws from here on.
+    for (const auto& [parameter, gradient] : gradients_) parameter.set_grad({});
   }
   ~ModelKept() {
     for (const auto& [parameter, gradient] : gradients_) parameter.set_grad(gradient);

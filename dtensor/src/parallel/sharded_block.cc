@@ -8,6 +8,7 @@
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/mesh/spec.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/shapes_only.h"
 #include "move/span.h"
 #include "parallel/sharded_spec.h"
 
@@ -81,6 +82,7 @@ Spec ShardedBlock::spec_of(const ShardedParameter& each) const {
 }
 
 void ShardedBlock::collect(const Tensors& sharded) {
+  const tensors::ShapesOnly computed(false);  // parameters in a pass without numbers, too
   for (std::size_t i = 0; i < sharded.size(); ++i) {
     const LocalTensor part = layout_.part(parts_, i, rank());
     const LocalTensor& its = sharded[i].local();

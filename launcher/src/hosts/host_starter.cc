@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 
@@ -37,6 +38,14 @@ std::string find_shell(const std::string& name, const std::string& search_path) 
   }
 }
 
+// Whoever could put a socket there would be given programs and their environment.
+void make_connection_folder(const std::string& folder) {
+  make_own_folder(folder, "without --ssh_persist no folder is needed");
+  if (::chmod(folder.c_str(), 0700) != 0)
+    throw base::system_error(fmt::format("close the folder {} to others", folder),
+                             "without --ssh_persist no folder is needed");
+}
+
 }  // namespace
 
 HostStarter::HostStarter(base::EventLoop& loop, HostSinks sinks, HostStarterSetup setup,
@@ -50,7 +59,7 @@ HostStarter::HostStarter(base::EventLoop& loop, HostSinks sinks, HostStarterSetu
       tell_timer_(loop),
       end_timer_(loop) {
   if (const std::string folder = connection_folder(setup_.order.remote_shell); !folder.empty())
-    make_own_folder(folder, "without --ssh_persist no folder is needed");
+    make_connection_folder(folder);
   join_timer_.start(deadline_, [this] { give_up_waiting(); });
   for (const std::vector<HostNode>& nodes : divided(setup_.order.nodes, setup_.order.fanout))
     start(nodes);

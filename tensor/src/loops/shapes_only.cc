@@ -19,4 +19,8 @@ bool ShapesOnly::stands() {
   return is_on;
 }
 
+ShapesOnly shapes_only_for(DType result) {
+  return ShapesOnly(is_on && is_floating_point(result));
+}
+
 }  // namespace dtrun::tensors

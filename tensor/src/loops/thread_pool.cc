@@ -16,7 +16,6 @@
 #include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/futex.h"
-#include "dtrun/tensor/shapes_only.h"
 #include "dtrun/tensor/threads.h"
 
 namespace dtrun::tensors {

@@ -11,6 +11,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "dtrun/tensor/shapes_only.h"
+
 namespace dtrun::tensors {
 
 /// A loop over [0, count) in chunks of `grain`: chunk i is [i * grain, min(count, (i+1) * grain)),
@@ -77,7 +79,7 @@ class ThreadPool {
   std::vector<std::thread> workers_;
 };
 
-/// parallel_for for more than one chunk.
+/// parallel_for for more than one chunk. Nothing where ShapesOnly stands.
 void run_in_chunks(const ChunkedLoop& loop);
 
 /// body(begin, end) for every chunk of [0, count), on the calling thread's pool. The chunks depend

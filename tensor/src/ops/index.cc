@@ -100,6 +100,7 @@ void add_slices(const LocalTensor& out, int dim, const LocalTensor& index,
   const std::int64_t* const positions = index.data_as<const std::int64_t>();
   const T* const from = source.data_as<const T>();
   T* const target = out.data_as<T>();
+  const ShapesOnly shapes_only = shapes_only_for(out.dtype());
   const std::int64_t slices = to.before * to.size;
   const std::int64_t grain = std::max<std::int64_t>(1, slices / num_threads());
   parallel_for(slices, grain, [&](std::int64_t begin, std::int64_t end) {
@@ -132,6 +133,7 @@ struct IndexLines {
     const auto d = static_cast<std::size_t>(dim);
     const std::int64_t length = index.shape()[d];
     if (index.numel() == 0) return;
+    const ShapesOnly shapes_only = shapes_only_for(pointed.dtype());
     const std::int64_t steps[] = {index.strides()[d], pointed.strides()[d], other.strides()[d]};
     const std::int64_t grain = std::max<std::int64_t>(1, kElementsPerTask / length);
     parallel_for(index.numel() / length, grain, [&](std::int64_t begin, std::int64_t end) {
@@ -247,6 +249,7 @@ LocalTensor index_select(const LocalTensor& tensor, int dim, const LocalTensor& 
   const LocalTensor out = empty(with_size(a.shape(), dim, list.numel()), {a.dtype(), a.device()});
   if (!out.device().is_cpu()) cuda::pick_slices(out, a, dim, list);
   if (out.numel() == 0 || !out.device().is_cpu()) return tensor.dim() == 0 ? out.view({}) : out;
+  const ShapesOnly shapes_only = shapes_only_for(out.dtype());
   const Slabs from(a.shape(), dim);
   const std::int64_t count = list.numel();
   const std::int64_t* const positions = list.data_as<const std::int64_t>();

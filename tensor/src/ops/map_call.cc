@@ -7,6 +7,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/shapes_only.h"
 #include "loops/map_loop.h"
 #include "require.h"
 
@@ -108,6 +109,7 @@ MapOperand input_of(const MapPlan& plan, Operands operands, std::size_t k,
 void run_map(const LocalTensor& target, const MapOperator& op, const MapPlan& plan,
              Operands operands, const MapNumbers& numbers) {
   if (!target.device().is_cpu()) return map_on_device(target, op, plan, operands, numbers);
+  const ShapesOnly shapes_only = shapes_only_for(target.dtype());
   NumberElements elements;
   std::array<MapOperand, kMostOperands - 1> inputs;
   for (std::size_t k = 0; k < operands.size(); ++k) {
@@ -159,6 +161,7 @@ bool is_dense_call(const MapOperator& op, Operands operands) {
 
 void run_dense(const LocalTensor& target, const MapOperator& op, Operands operands,
                const MapNumbers& numbers) {
+  const ShapesOnly shapes_only = shapes_only_for(target.dtype());
   const DType dtype = operands[0].tensor().dtype();
   DenseMap dense{target.data(),
                  {},
@@ -279,6 +282,7 @@ LocalTensor map_where(const LocalTensor& condition, const Operand& a, const Oper
     map_on_device(result, kWhere, chosen, operands, {});
     return result;
   }
+  const ShapesOnly shapes_only = shapes_only_for(result.dtype());
   NumberElements elements;
   const MapOperand inputs[] = {MapOperand::of(condition, DType::boolean),
                                input_of(chosen, operands, 1, elements),

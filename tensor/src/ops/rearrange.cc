@@ -36,6 +36,7 @@ LocalTensor triangle(std::string_view op, const LocalTensor& a, std::int64_t dia
     cuda::clear_beside(out, diagonal, kept);
     return out;
   }
+  const ShapesOnly shapes_only = shapes_only_for(a.dtype());
   const std::size_t bytes = item_size(a.dtype());
   const std::int64_t grain = std::max<std::int64_t>(1, 16384 / columns);
   parallel_for(out.numel() / columns, grain, [&](std::int64_t begin, std::int64_t end) {

@@ -103,6 +103,7 @@ LocalTensor scan(const LocalTensor& a, int dim, int neutral, ScanFrom from) {
   };
   const Scan way{sign * step_of(a), sign * step_of(out), length, copy_kernel(compute, a.dtype()),
                  copy_kernel(result, compute)};
+  const ShapesOnly shapes_only = shapes_only_for(out.dtype());
   const std::int64_t lines = a.numel() / length;
   const std::int64_t grain = std::max<std::int64_t>(1, 16384 / length);
   parallel_for(lines, (grain + kScanLines - 1) / kScanLines * kScanLines,

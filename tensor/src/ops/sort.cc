@@ -57,6 +57,7 @@ void sort_line(const Lines& lines, std::int64_t line, RadixOrder<Key>& order) {
 /// Key: of the elements' own width, or as wide as a position.
 template <typename T, typename Key>
 void sort_all(const Lines& lines, std::int64_t length) {
+  const ShapesOnly shapes_only = shapes_only_for(DType::i64);
   parallel_for(lines.a.numel() / length, std::max<std::int64_t>(1, 2048 / length),
                [&](std::int64_t begin, std::int64_t end) {
                  RadixOrder<Key> order;

@@ -12,11 +12,13 @@
 #include "dtensor/parallel/small_models.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/nn/activations.h"
+#include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/optim/adam.h"
 #include "dtrun/dtensor/parallel/data_parallel.h"
 #include "dtrun/dtensor/parallel/explain_step.h"
 #include "dtrun/dtensor/parallel/fully_shard.h"
 #include "dtrun/dtensor/parallel/parallelize.h"
+#include "dtrun/tensor/ops/reduction.h"
 #include "dtrun/tensor/shapes_only.h"
 #include "support/rank_processes.h"
 #include "support/rank_threads.h"
@@ -129,20 +131,50 @@ struct Counting : nn::Module {
 TEST(PredictStepKeepsTest, GradientsBuffersAndRandomState) {
   manual_seed(5);
   Counting model;
+  model.layer->bias.requires_grad_(false);
   const Tensor x = ones({3, 4});
   sum(model(x)).backward();
   const std::vector<double> seen = model.seen.to_vector();
   const std::vector<double> gradient = model.layer->weight.grad().to_vector();
   const RandomState random = random_state();
-  optim::AdamW optimizer(model.parameters());
+  optim::AdamW optimizer({model.layer->weight});
   const StepMemory memory = predict_step(model, optimizer, [&] { sum(model(x)).backward(); });
   EXPECT_EQ(memory.parameters, 20 * 4);
-  EXPECT_EQ(memory.gradients, 20 * 4);
-  EXPECT_EQ(memory.states, 2 * 20 * 4);
+  EXPECT_EQ(memory.gradients, 16 * 4);
+  EXPECT_EQ(memory.states, 2 * 16 * 4);
   EXPECT_EQ(model.seen.to_vector(), seen);
   EXPECT_EQ(model.layer->weight.grad().to_vector(), gradient);
   EXPECT_EQ(random_state(), random);
   EXPECT_FALSE(tensors::ShapesOnly::stands());
+}
+
+TEST(PredictStepKeepsTest, ParametersThatWereSetBefore) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    manual_seed(6);
+    nn::Linear layer(512, 512);
+    fully_shard(*layer, DeviceMesh(group, {2}, {"all"}));
+    optim::AdamW optimizer(layer->parameters());
+    const auto pass = [&] { sum((*layer)(ones({2, 512}))).backward(); };
+    pass();
+    layer->weight.set_data(full_like(layer->weight.detach(), 3));
+    predict_step(*layer, optimizer, pass);
+    EXPECT_EQ(layer->weight.detach().full_tensor().to_vector(), std::vector<double>(512 * 512, 3));
+  });
+}
+
+/// Positions that are found in undefined numbers, and many.
+TEST(PredictStepKeepsTest, IndicesAreInRange) {
+  manual_seed(7);
+  Counting model;
+  optim::AdamW optimizer(model.parameters());
+  predict_step(model, optimizer, [&] {
+    const Tensor tokens = randint(0, 8, {50'000}) + full({}, 3, {.dtype = DType::i64});
+    EXPECT_EQ(tensors::amax(tokens.local(), {0}).item(), 10);
+    const Tensor rows = embedding(tokens, randn({11, 4}));
+    const auto [values, places] = topk(rows, 2, 1);
+    sum(model(rows) + sum(gather(rows, 1, places), {1}, true)).backward();
+    EXPECT_LT(tensors::amax(places.local(), {0, 1}).item(), 4);
+  });
 }
 
 TEST(PredictStepKeepsTest, ThePassMayNotReadNumbers) {
@@ -155,6 +187,10 @@ TEST(PredictStepKeepsTest, ThePassMayNotReadNumbers) {
     EXPECT_EQ(error.code(), base::ErrorCode::kUsage);
     EXPECT_EQ(error.summary(), "item() in a pass without numbers");
   }
+  for (const auto& asks : {+[](const Tensor& x) { static_cast<void>(nonzero(x)); },
+                           +[](const Tensor& x) { static_cast<void>(masked_select(x, gt(x, 0))); },
+                           +[](const Tensor& x) { static_cast<void>(equal(x, x)); }})
+    EXPECT_THROW(predict_step(model, optimizer, [&] { asks(ones({3})); }), base::Error);
   EXPECT_FALSE(tensors::ShapesOnly::stands());
   EXPECT_EQ(ones({2}).to_vector(), (std::vector<double>{1, 1}));
 }

@@ -1,11 +1,14 @@
 // ShapesOnly: while one stands on a thread, operations on CPU tensors give results with their
-// shapes, dtypes and memory, but leave out loops over many elements. The elements of such results
-// are undefined. For the memory that a computation would take: memory that is not written is not
-// taken from the machine either.
+// shapes, dtypes and memory, but leave out loops over many floating-point elements. The elements of
+// such results are undefined. For the memory that a computation would take: memory that is not
+// written is not taken from the machine either.
 //
-// Not left out: loops that are too small to be dealt to several threads; copies of integers and
-// booleans and fills of them, for indices must be in range; CUDA kernels.
+// Not left out: loops that are too small to be dealt to several threads; results that are integers
+// or booleans, for indices must be in range (those that are found in undefined numbers are in
+// range, and else any); CUDA kernels.
 #pragma once
+
+#include "dtrun/tensor/dtype.h"
 
 namespace dtrun::tensors {
 
@@ -22,5 +25,8 @@ class ShapesOnly {
  private:
   const bool before_;
 };
+
+/// For an operation with such a result: on where one stands and the result is floating-point.
+ShapesOnly shapes_only_for(DType result);
 
 }  // namespace dtrun::tensors

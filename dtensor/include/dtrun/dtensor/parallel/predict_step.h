@@ -28,11 +28,14 @@ struct StepMemory {
 };
 
 /// Runs forward and backward once without numbers (tensors::ShapesOnly): tensors are made and freed
-/// as in a step, but hardly any memory is written. Communication takes place: collective where the
-/// pass is. Gradients, buffers and the thread's random state are as before. States are counted as
-/// from the second step on, when they are there.
-/// @param pass forward, loss and backward; without clipping and the optimizer's step, and without
-/// item() or to_vector(), which throw kUsage there
+/// as in a step, and no memory is written but that of integers, of small tensors and of what is
+/// communicated. Communication takes place: collective where the pass is. Gradients, buffers and
+/// the thread's random state are as before. States are counted as from the second step on, when
+/// they are there; gradients that stand before are not counted.
+/// @param pass forward, loss and backward; without clipping and the optimizer's step. It keeps no
+/// tensor that it makes. item(), to_vector(), equal() and what has a size by its numbers, such as
+/// nonzero(), throw kUsage in it; an element that is read by local() is undefined. A pass that
+/// throws ends groups and pipelines as a step that throws does.
 StepMemory predict_step(const nn::Module& model, const optim::Optimizer& optimizer,
                         const std::function<void()>& pass);
 
