@@ -352,6 +352,7 @@ void NcclGroup::end_communicators(std::vector<std::shared_ptr<Operation>> operat
 
 struct NcclGroup::Inquiry {
   const void* who = nullptr;
+  TimePoint started;  ///< of it: a later call may have the same address
   TimePoint until;
   std::mutex mutex;
   bool answered = false;
@@ -369,6 +370,7 @@ NcclGroup::Waiting NcclGroup::waiting_of(const Operation& operation) const {
 void NcclGroup::inquire(const Waiting& waiting) {
   inquiry_ = std::make_shared<Inquiry>();
   inquiry_->who = waiting.who;
+  inquiry_->started = waiting.started;
   inquiry_->until = std::chrono::steady_clock::now() + kInquiryGrace;
   const std::shared_ptr<Meeting> meeting = waiting.queue ? waiting.queue->meeting() : nullptr;
   world_->herald.post([inquiry = inquiry_, board = board_, mine = waiting.fingerprint,
@@ -390,10 +392,13 @@ void NcclGroup::inquire(const Waiting& waiting) {
 }
 
 std::optional<Error> NcclGroup::lateness(const Waiting& waiting) {
-  const bool is_another = inquiry_ && inquiry_->who != waiting.who;
+  const auto is_of = [&](const Inquiry& inquiry) {
+    return inquiry.who == waiting.who && inquiry.started == waiting.started;
+  };
+  const bool is_another = inquiry_ && !is_of(*inquiry_);
   const auto now = std::chrono::steady_clock::now();
   if (!inquiry_ || (is_another && now >= inquiry_->until)) inquire(waiting);
-  if (inquiry_->who != waiting.who) return std::nullopt;
+  if (!is_of(*inquiry_)) return std::nullopt;
   std::string others = "nothing is known of the others: the store does not answer";
   std::vector<int> missing;
   {
