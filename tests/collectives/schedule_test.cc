@@ -295,9 +295,8 @@ TEST_P(ScheduleTest, InABarrierEveryRankHearsFromEveryOther) {
 
 INSTANTIATE_TEST_SUITE_P(Worlds, ScheduleTest, testing::Values(1, 2, 3, 4, 5, 8, 17));
 
-// By machines: of equal and unequal size, of neighbouring ranks or not, each rank alone. A rank
-// sends 100 bytes to another one in a step, so the buffers have several pieces.
-class HierarchicalScheduleTest : public testing::TestWithParam<MachineLists> {
+// The ranks of some machines.
+class OnMachinesTest : public testing::TestWithParam<MachineLists> {
  protected:
   const MachineLists& machines() const { return GetParam(); }
   int size() const {
@@ -305,6 +304,12 @@ class HierarchicalScheduleTest : public testing::TestWithParam<MachineLists> {
     for (const std::vector<int>& members : machines()) ranks += members.size();
     return static_cast<int>(ranks);
   }
+};
+
+// By machines: of equal and unequal size, of neighbouring ranks or not, each rank alone. A rank
+// sends 100 bytes to another one in a step, so the buffers have several pieces.
+class HierarchicalScheduleTest : public OnMachinesTest {
+ protected:
   int machine_of(int rank) const {
     int machine = 0;
     for (const std::vector<int>& members : machines()) {
@@ -456,14 +461,8 @@ INSTANTIATE_TEST_SUITE_P(Machines, HierarchicalScheduleTest,
                                          MachineLists{{0, 3}, {1, 4}, {2, 5}, {6, 7, 8}}));
 
 // By rounds: machines of one rank, of some, of unequal numbers, of ranks that are no neighbours.
-class RoundScheduleTest : public testing::TestWithParam<MachineLists> {
+class RoundScheduleTest : public OnMachinesTest {
  protected:
-  const MachineLists& machines() const { return GetParam(); }
-  int size() const {
-    std::size_t ranks = 0;
-    for (const std::vector<int>& members : machines()) ranks += members.size();
-    return static_cast<int>(ranks);
-  }
   std::vector<Simulated> run(const std::vector<Simulated>& ranks) const {
     return Simulator(ranks, machines(), Way::rounds).run();
   }

@@ -1,6 +1,6 @@
-// ReadySockets: which of a group's TCP connections can be read or written anew, learned for all of
-// them at once, so that a rank with many peers asks the kernel once and not once for each. Owned by
-// the group's channels and used under the engine's lock.
+// ReadySockets: which of a group's TCP connections can be read anew, learned for all of them at
+// once, so that a rank with many peers asks the kernel once and not once for each; and what wakes a
+// sleeper, room to write too. Owned by the group's channels and used under the engine's lock.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class World;
 class Readiness {
  public:
   bool is_ready() const { return ready_ || ended_; }
-  /// The kernel has no more to give, or no more room; the next change is told.
+  /// The kernel has no more to give; the next change is told.
   void exhaust() { ready_ = false; }
   /// @param events as epoll reports them
   void note(std::uint32_t events);
@@ -34,7 +34,7 @@ class ReadySockets {
   ReadySockets(const ReadySockets&) = delete;
   ReadySockets& operator=(const ReadySockets&) = delete;
 
-  enum class Direction { in, out };
+  enum class Direction { in, out };  ///< out: for sleepers, a sender itself tries at each look
   /// @return kept up to date by look() for as long as this lives @throws Error kSystem
   Readiness& add(int fd, Direction direction);
   /// Brings what is known up to date: one system call, none where there are no connections.
