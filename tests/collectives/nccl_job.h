@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <condition_variable>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <thread>
@@ -36,6 +38,15 @@ struct NcclJob {
   explicit NcclJob(int ranks, NcclSimulation::Options options = {})
       : size(ranks), simulation(options), records(static_cast<std::size_t>(ranks)) {}
 
+  /// What NCCL kept goes on a thread that nobody joins: its last steps are waited for, since they
+  /// use the simulation, and since the sanitizers look at what is left when the process ends.
+  ~NcclJob() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(
+        world_gone_.wait_for(lock, std::chrono::seconds(60), [this] { return worlds_ == 0; }))
+        << worlds_ << " worlds are still held";
+  }
+
   const int size;
   NcclSimulation simulation;
   /// By rank, once it has a backend.
@@ -50,7 +61,7 @@ struct NcclJob {
   tensors::DeviceType tensors_of = tensors::DeviceType::cuda;
 
   std::unique_ptr<Backend> backend(int rank) {
-    auto world = std::make_shared<NcclWorld>();
+    const std::shared_ptr<NcclWorld> world = make_world();
     world->nccl = simulation.nccl_of(rank);
     world->device = simulation.device_of(rank);
     world->store = store;
@@ -71,8 +82,7 @@ struct NcclJob {
     spec.timeout = timeout;
     spec.global_ranks.resize(static_cast<std::size_t>(size));
     std::iota(spec.global_ranks.begin(), spec.global_ranks.end(), 0);
-    return std::make_unique<NcclBackend>(
-        std::make_shared<NcclGroup>(std::move(world), std::move(spec)));
+    return std::make_unique<NcclBackend>(std::make_shared<NcclGroup>(world, std::move(spec)));
   }
 
   /// Runs the body on every rank. @return what each rank's body threw
@@ -98,6 +108,24 @@ struct NcclJob {
     for (const std::string& violation : simulation.violations()) ADD_FAILURE() << violation;
     for (int rank = 0; rank < size; ++rank) EXPECT_EQ(simulation.count(rank, "abort"), 0);
   }
+
+ private:
+  std::shared_ptr<NcclWorld> make_world() {
+    {
+      const std::scoped_lock lock(mutex_);
+      ++worlds_;
+    }
+    return {new NcclWorld, [this](const NcclWorld* world) {
+              delete world;
+              const std::scoped_lock lock(mutex_);
+              --worlds_;
+              world_gone_.notify_all();
+            }};
+  }
+
+  std::mutex mutex_;
+  std::condition_variable world_gone_;
+  int worlds_ = 0;
 };
 
 inline Buffer buffer_of(Values& values) {
