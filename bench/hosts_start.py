@@ -5,7 +5,8 @@ One rank on each of N hosts of the lab (tests/lab/slurm), each with an sshd, sta
 prints the time when it begins: told are the times from the launcher's start to the last rank's beginning and to the
 launcher's end, medians in ms, the least in brackets; and the median of dtrun's time over another's in the same round, which
 tells more where the machine is busy. "ssh" is the bare ssh to all hosts at once: no launcher that opens its connections anew can
-be faster. "kept" is dtrun --ssh_persist, which opens them in its first run. DIR holds the MPIs that mpi-up style virtual
+be faster. "new" is dtrun --ssh_persist=0, which does so, too. dtrun itself keeps its connections for a minute: its first run, which is told
+apart, opens them, and the others find them. DIR holds the MPIs that mpi-up style virtual
 environments have: DIR/openmpi, DIR/mpich. The contenders take turns, each round in another order.
 """
 import argparse
@@ -24,7 +25,7 @@ def contenders(options, hosts):
     names = ["node%d" % (i + 1) for i in range(hosts)]
     bare = 'for host in %s; do ssh -T -o BatchMode=yes $host "$(printf "\'%%s\' " "$@")" & done; wait' % " ".join(names)
     found = {"dtrun": ([options.dtrun, "--hosts=" + ",".join(name + ":1" for name in names)], {}),
-             "kept": ([options.dtrun, "--ssh_persist=60", "--hosts=" + ",".join(name + ":1" for name in names)], {}),
+             "new": ([options.dtrun, "--ssh_persist=0", "--hosts=" + ",".join(name + ":1" for name in names)], {}),
              "ssh": (["sh", "-c", bare, "sh"], {})}
     for mpi, words in (
         ("openmpi", ["--host", ",".join(name + ":1" for name in names), "-n", str(hosts)]),
@@ -63,6 +64,9 @@ def run_once(lab, command, variables, hosts):
 
 
 def tell(hosts, name, times, of_dtrun):
+    if name == "dtrun" and times[0]:
+        print("%d hosts  %-8s last main %5.0f  end %5.0f" % (hosts, "first", *times[0]), flush=True)
+        times = times[1:]
     failed = times.count(None)
     if failed == len(times):
         print("%d hosts  %-8s no run succeeded" % (hosts, name), flush=True)
@@ -99,6 +103,9 @@ def main():
                 for name, times in seen.items():
                     tell(hosts, name, times, seen["dtrun"])
         finally:
+            for i in range(max(counts)):  # the next lab's hosts have these names, too
+                subprocess.run([str(LAB / "hosts-exec"), "0", lab + "/ssh/ssh", "-o", "ControlPath=/tmp/dtrun-ssh-%i/%C", "-O",
+                                "exit", "node%d" % (i + 1)], env=environment, stderr=subprocess.DEVNULL)
             subprocess.run([str(LAB / "hosts-down")], env=environment, check=True)
 
 

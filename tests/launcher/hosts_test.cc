@@ -140,6 +140,14 @@ TEST(RemoteShell, ItKeepsConnectionsWhereItIsTold) {
   EXPECT_EQ(connection_folder(kept), "/tmp/dtrun-ssh-" + std::to_string(::getuid()));
 }
 
+TEST(RemoteShell, SharingIsSeenInTheUsersConfiguration) {
+  EXPECT_TRUE(configures_sharing("Host *\n  ControlPath ~/.ssh/%C\n"));
+  EXPECT_TRUE(configures_sharing("\tcontrolMASTER=auto"));
+  EXPECT_TRUE(configures_sharing("User me\n\nControlPersist \"10\""));
+  EXPECT_FALSE(configures_sharing(""));
+  EXPECT_FALSE(configures_sharing("Host control\n# ControlPath ~/x\nHostName ControlMaster\n"));
+}
+
 TEST(RemoteShell, ItsWordsMayBeQuoted) {
   EXPECT_THAT(split_remote_shell("ssh -p 22"), ElementsAre("ssh", "-p", "22"));
   EXPECT_THAT(split_remote_shell(" docker exec  -i 'a b' \"c 'd'\" ''"),
@@ -626,6 +634,23 @@ TEST_F(HostsTest, ADryRunTellsThePlanAndStartsNothing) {
   EXPECT_THAT(json.out, HasSubstr(R"({"node_rank":0,"host":"127.0.0.2","ranks":"4")"))
       << json.describe();
   EXPECT_THAT(job_.left_behind(), ElementsAre("shell"));
+}
+
+TEST_F(HostsTest, ConnectionsAreKeptUnlessTheUserHasDecidedOtherwise) {
+  job_.options().environment["HOME"] = job_.folder();
+  const auto words_of_ssh = [&](const std::string& option) {
+    const CommandResult plan = job_.run({"--hosts=a,b", option, "--dry-run=json", "true"});
+    EXPECT_EQ(plan.exit_code, 0) << plan.describe();
+    return plan.out.substr(plan.out.find("remote_command"));
+  };
+  EXPECT_THAT(words_of_ssh("--tag=auto"), HasSubstr("ControlPersist=60"));
+  EXPECT_THAT(words_of_ssh("--ssh_persist=5"), HasSubstr("ControlPersist=5"));
+  EXPECT_THAT(words_of_ssh("--ssh_persist=0"), Not(HasSubstr("Control")));
+  EXPECT_THAT(words_of_ssh("--remote_shell=mine"), Not(HasSubstr("Control")));
+  ASSERT_EQ(::mkdir((job_.folder() + "/.ssh").c_str(), 0700), 0);
+  std::ofstream(job_.folder() + "/.ssh/config") << "Host *\n  ControlMaster auto\n";
+  EXPECT_THAT(words_of_ssh("--tag=auto"), Not(HasSubstr("Control")));
+  EXPECT_THAT(words_of_ssh("--ssh_persist=5"), HasSubstr("ControlPersist=5"));
 }
 
 TEST_F(HostsTest, APortThatIsTakenOnTheFirstHostIsTold) {

@@ -63,10 +63,14 @@ class SshHostsTest : public testing::Test {
 
   std::string ssh_folder() const { return folder_ + "/lab/ssh"; }
 
-  // On the head, where ssh is the lab's.
-  std::vector<std::string> line(std::vector<std::string> words) const {
-    std::vector<std::string> command = {lab("hosts-exec"), "0", "env",
+  // On the head, where ssh is the lab's. Every lab's hosts have the same names: what was kept of
+  // one lab would be taken for the next one's.
+  std::vector<std::string> line(std::vector<std::string> words, bool keeps = false) const {
+    std::vector<std::string> command = {lab("hosts-exec"),
+                                        "0",
+                                        "env",
                                         "PATH=" + ssh_folder() + ":/usr/sbin:/usr/bin:/sbin:/bin",
+                                        std::string("DTRUN_SSH_PERSIST=") + (keeps ? "60" : "0"),
                                         DTRUN_BIN "/dtrun"};
     command.insert(command.end(), words.begin(), words.end());
     return command;
@@ -128,8 +132,10 @@ TEST_F(SshHostsTest, TwoHostsAreOneJob) {
 // Without their sshd the hosts can be reached by the connections of the job before alone.
 TEST_F(SshHostsTest, ConnectionsThatAreKeptServeTheNextJob) {
   start_sshd({"1", "2"});
-  const std::vector<std::string> words = {"--ssh_persist=60", "--hosts=node1,node2", "true"};
-  const CommandResult first = run(words);
+  const auto start = [&] {
+    return run_command(line({"--hosts=node1,node2", "true"}, true), options_);
+  };
+  const CommandResult first = start();
   ASSERT_EQ(first.exit_code, 0) << first.describe();
   for (const int host : {1, 2}) {
     const pid_t listener = find(host, "sshd: ", "[listener]");
@@ -138,16 +144,16 @@ TEST_F(SshHostsTest, ConnectionsThatAreKeptServeTheNextJob) {
   }
   for (const bool is_killed : {true, false}) {
     if (is_killed) {
-      auto sleepers = std::make_unique<Command>(line({"--ssh_persist=60", "--hosts=node1:2,node2:2",
-                                                      "sh", "-c", "echo up; exec sleep " + token_}),
-                                                options_);
+      auto sleepers = std::make_unique<Command>(
+          line({"--hosts=node1:2,node2:2", "sh", "-c", "echo up; exec sleep " + token_}, true),
+          options_);
       for (int rank = 0; rank < 4; ++rank) ASSERT_TRUE(sleepers->next_line("up"));
-      const pid_t starter = find(0, DTRUN_BIN "/dtrun", "--ssh_persist");
+      const pid_t starter = find(0, DTRUN_BIN "/dtrun", "--hosts=node1:2,node2:2");
       ASSERT_GT(starter, 0);
       ::kill(starter, SIGKILL);
       expect_nothing_left();
     }
-    const CommandResult next = run(words);
+    const CommandResult next = start();
     EXPECT_EQ(next.exit_code, 0) << next.describe();
   }
   const CommandResult fresh = run({"--hosts=node1,node2", "true"});

@@ -28,6 +28,8 @@ using base::ErrorCode;
 
 constexpr const char* kTokenVariable = "DTRUN_TOKEN";
 constexpr std::size_t kMostFileBytes = 16 << 20;
+/// Ansible's default, too: long enough for who starts a job again, too short to be forgotten.
+constexpr std::chrono::seconds kPersist(60);
 
 // Refuses options that --hosts decides itself, or that have no meaning when dtrun starts every
 // node.
@@ -205,12 +207,25 @@ std::string remote_dtrun_of(const std::string& name, const CommandLine& line) {
   return path;
 }
 
+/// By ~/.ssh/config.
+bool user_shares_connections(const base::Environment& environment) {
+  std::ifstream file(environment.get("HOME").value_or("") + "/.ssh/config");
+  std::string text(kMostFileBytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return configures_sharing(text);
+}
+
 std::vector<std::string> remote_shell_of(const CommandLine& line, OptionBinding& binding,
+                                         const base::Environment& environment,
                                          base::Deadline::Duration join_timeout) {
-  std::chrono::nanoseconds persist{};
+  std::chrono::nanoseconds persist = kPersist;
   binding.parsed("ssh-persist", persist, parse_seconds);
-  if (!line.has("remote-shell")) return default_remote_shell(join_timeout, persist);
-  if (persist.count() != 0)
+  if (!line.has("remote-shell")) {
+    if (!line.has("ssh-persist") && user_shares_connections(environment)) persist = {};
+    return default_remote_shell(join_timeout, persist);
+  }
+  if (line.has("ssh-persist") && persist.count() != 0)
     refuse_value(line, "ssh-persist",
                  "is for dtrun's own ssh; --remote_shell='ssh -o ControlMaster=auto -o "
                  "ControlPath=PATH -o ControlPersist=SECONDS' keeps yours");
@@ -267,7 +282,7 @@ HostPlan make_host_plan(const std::string& name, const CommandLine& line,
   order.join_timeout = plan.options.rounds.join_timeout;
   order.grace = std::max(plan.options.stop.shutdown_timeout, plan.options.stop.failure_timeout);
   OptionBinding binding(line);
-  order.remote_shell = remote_shell_of(line, binding, order.join_timeout);
+  order.remote_shell = remote_shell_of(line, binding, environment, order.join_timeout);
   order.remote_dtrun = remote_dtrun_of(name, line);
   binding.parsed("hosts-fanout", order.fanout, within(1, 100'000));
   plan.head_ports = line.has("master-port")  ? line.text("master-port", "0")

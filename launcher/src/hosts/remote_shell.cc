@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 
 #include "dtrun/base/error.h"
@@ -119,6 +120,19 @@ std::vector<std::string> default_remote_shell(base::Deadline::Duration join_time
     words.push_back(option);
   }
   return words;
+}
+
+// A line is NAME VALUE or NAME=VALUE, and letters of a name may be of either case.
+bool configures_sharing(std::string_view ssh_config) {
+  while (!ssh_config.empty()) {
+    std::string line(ssh_config.substr(0, ssh_config.find('\n')));
+    ssh_config.remove_prefix(std::min(line.size() + 1, ssh_config.size()));
+    std::ranges::transform(line, line.begin(), [](unsigned char c) { return std::tolower(c); });
+    line.erase(0, line.find_first_not_of(" \t"));
+    const std::string name = line.substr(0, line.find_first_of(" \t=\""));
+    if (name == "controlmaster" || name == "controlpath" || name == "controlpersist") return true;
+  }
+  return false;
 }
 
 std::string connection_folder(const std::vector<std::string>& remote_shell) {

@@ -17,6 +17,9 @@ namespace dtrun::launcher {
 /// @param persist how long its connections stay open for the next dtrun; 0: not at all
 std::vector<std::string> default_remote_shell(base::Deadline::Duration join_timeout,
                                               base::Deadline::Duration persist = {});
+/// Whether the text of an ssh configuration names ControlMaster, ControlPath or ControlPersist, for
+/// whichever host: its user has decided what is shared.
+bool configures_sharing(std::string_view ssh_config);
 /// Where connections that stay open have their sockets, on the machine that such words are run on;
 /// nothing: the words keep none. ssh itself does not make the folder.
 std::string connection_folder(const std::vector<std::string>& remote_shell);

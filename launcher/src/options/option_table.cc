@@ -30,8 +30,8 @@ constexpr OptionRow kRows[] = {
      "password)"},
     {"ssh-persist", 0, "SECONDS", G::kHosts,
      "keep the ssh connections open so long after the job: a dtrun that starts on these hosts "
-     "meanwhile uses them",
-     "0"},
+     "meanwhile uses them; 0: close them (docs/hosts.md)",
+     "60"},
     {"remote-dtrun", 0, "PATH", G::kHosts,
      "dtrun on the other hosts (this one's path, where it was called by one; else dtrun)"},
     {"hosts-fanout", 0, "N", G::kHosts,
