@@ -138,6 +138,7 @@ TEST(RemoteShell, ItKeepsConnectionsWhereItIsTold) {
   EXPECT_THAT(kept, testing::IsSupersetOf({"ControlMaster=auto", "ControlPersist=2",
                                            "ControlPath=/tmp/dtrun-ssh-%i/%C"}));
   EXPECT_EQ(connection_folder(kept), "/tmp/dtrun-ssh-" + std::to_string(::getuid()));
+  EXPECT_EQ(without_kept_connections(kept), once);
 }
 
 TEST(RemoteShell, SharingIsSeenInTheUsersConfiguration) {

@@ -171,8 +171,24 @@ TEST_F(SshHostsTest, ConnectionsThatAreKeptServeTheNextJob) {
     }
   }
   EXPECT_EQ(find(0, "ssh: /tmp/dtrun-ssh-", "[mux]"), 0);
-  std::error_code kept;
-  std::filesystem::remove("/tmp/dtrun-ssh-0", kept);
+}
+
+// A name in /tmp that everyone can take.
+TEST_F(SshHostsTest, AFolderOfAnotherUserIsNotTrustedWithConnections) {
+  start_sshd({"1", "2"});
+  const std::string script = "mkdir -p /tmp/dtrun-ssh-0 && mkdir " + folder_ +
+                             "/others && chown 12345 " + folder_ + "/others && mount --bind " +
+                             folder_ + "/others /tmp/dtrun-ssh-0 && exec \"$@\"";
+  std::vector<std::string> words = line({"--hosts=node1,node2", "echo", "here"}, true);
+  const std::vector<std::string> first = {"unshare", "-m", "sh", "-c", script, "sh"};
+  words.insert(words.begin() + 2, first.begin(), first.end());  // on the head
+  const CommandResult result = run_command(words, options_);
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(result.out, "here\nhere\n") << result.describe();
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("ssh's connections are not kept"), HasSubstr("/tmp/dtrun-ssh-0")))
+      << result.describe();
+  EXPECT_EQ(find(0, "ssh: /tmp/dtrun-ssh-", "[mux]"), 0);
 }
 
 TEST_F(SshHostsTest, AHostMayHaveAnotherUserAndAnotherShell) {

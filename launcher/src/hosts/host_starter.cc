@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -28,6 +30,8 @@ constexpr auto kHangUpTime = std::chrono::seconds(2), kEndTime = std::chrono::se
 // dtrun because the shell has ended. They may hear of either before this one does.
 constexpr int kOfAGoneNode = 1, kOfAStoppedNode = kExitSignal + SIGTERM;
 
+constexpr const char* kWithoutKeeping = "--ssh_persist=0 needs no folder";
+
 std::string find_shell(const std::string& name, const std::string& search_path) {
   try {
     return base::find_program(name, search_path);
@@ -40,10 +44,27 @@ std::string find_shell(const std::string& name, const std::string& search_path) 
 
 // Whoever could put a socket there would be given programs and their environment.
 void make_connection_folder(const std::string& folder) {
-  make_own_folder(folder, "without --ssh_persist no folder is needed");
+  make_own_folder(folder, kWithoutKeeping);
   if (::chmod(folder.c_str(), 0700) != 0)
-    throw base::system_error(fmt::format("close the folder {} to others", folder),
-                             "without --ssh_persist no folder is needed");
+    throw base::system_error(fmt::format("close the folder {} to others", folder), kWithoutKeeping);
+  // ssh ends where it cannot make its socket.
+  std::string probe = folder + "/probe-XXXXXX";
+  const base::UniqueFd made(::mkstemp(probe.data()));
+  if (!made) throw base::system_error(fmt::format("make a file in {}", folder), kWithoutKeeping);
+  ::unlink(probe.c_str());
+}
+
+HostStarterSetup with_a_folder_for_connections(HostStarterSetup setup) {
+  std::vector<std::string>& words = setup.order.remote_shell;
+  const std::string folder = connection_folder(words);
+  if (folder.empty()) return setup;
+  try {
+    make_connection_folder(folder);
+  } catch (const base::Error& error) {
+    base::log::warning(Component::kLauncher, "ssh's connections are not kept: {}", error.what());
+    words = without_kept_connections(std::move(words));
+  }
+  return setup;
 }
 
 }  // namespace
@@ -52,14 +73,12 @@ HostStarter::HostStarter(base::EventLoop& loop, HostSinks sinks, HostStarterSetu
                          HostStarterCallbacks callbacks)
     : loop_(loop),
       sinks_(sinks),
-      setup_(std::move(setup)),
+      setup_(with_a_folder_for_connections(std::move(setup))),
       callbacks_(std::move(callbacks)),
       deadline_(Deadline::after(setup_.order.join_timeout)),
       join_timer_(loop),
       tell_timer_(loop),
       end_timer_(loop) {
-  if (const std::string folder = connection_folder(setup_.order.remote_shell); !folder.empty())
-    make_connection_folder(folder);
   join_timer_.start(deadline_, [this] { give_up_waiting(); });
   for (const std::vector<HostNode>& nodes : divided(setup_.order.nodes, setup_.order.fanout))
     start(nodes);

@@ -142,6 +142,18 @@ std::string connection_folder(const std::vector<std::string>& remote_shell) {
   return keeps ? fmt::format("{}{}", kConnectionFolder, ::getuid()) : "";
 }
 
+std::vector<std::string> without_kept_connections(std::vector<std::string> remote_shell) {
+  std::vector<std::string> words;
+  for (std::string& word : remote_shell) {
+    if (!word.starts_with("Control")) {
+      words.push_back(std::move(word));
+    } else if (!words.empty()) {
+      words.pop_back();  // the -o before it
+    }
+  }
+  return words;
+}
+
 std::vector<std::string> split_remote_shell(std::string_view text) {
   std::vector<std::string> words;
   std::string word;

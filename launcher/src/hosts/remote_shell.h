@@ -23,6 +23,8 @@ bool configures_sharing(std::string_view ssh_config);
 /// Where connections that stay open have their sockets, on the machine that such words are run on;
 /// nothing: the words keep none. ssh itself does not make the folder.
 std::string connection_folder(const std::vector<std::string>& remote_shell);
+/// The same shell, which makes its connections for itself alone.
+std::vector<std::string> without_kept_connections(std::vector<std::string> remote_shell);
 /// The words of --remote-shell; '...' and "..." keep blanks. @throws Error kUsage
 std::vector<std::string> split_remote_shell(std::string_view text);
 
