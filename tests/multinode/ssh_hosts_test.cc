@@ -47,6 +47,7 @@ class SshHostsTest : public testing::Test {
 
   void TearDown() override {
     if (folder_.empty()) return;
+    end_connections();
     run_command({lab("hosts-down")}, options_);
     std::filesystem::remove_all(folder_);
   }
@@ -63,15 +64,26 @@ class SshHostsTest : public testing::Test {
 
   std::string ssh_folder() const { return folder_ + "/lab/ssh"; }
 
-  // On the head, where ssh is the lab's. Every lab's hosts have the same names: what was kept of
-  // one lab would be taken for the next one's.
-  std::vector<std::string> line(std::vector<std::string> words, bool keeps = false) const {
-    std::vector<std::string> command = {lab("hosts-exec"),
-                                        "0",
-                                        "env",
-                                        "PATH=" + ssh_folder() + ":/usr/sbin:/usr/bin:/sbin:/bin",
-                                        std::string("DTRUN_SSH_PERSIST=") + (keeps ? "60" : "0"),
-                                        DTRUN_BIN "/dtrun"};
+  // On the head, where ssh is the lab's. Connections are kept in a folder of this lab: every lab's
+  // hosts have the same names, and one's connections would be taken for another's.
+  std::vector<std::string> line(std::vector<std::string> words) const {
+    std::vector<std::string> command = {lab("hosts-exec"), "0"};
+    if (keeps_) {
+      const std::string own = folder_ + "/connections";
+      const std::vector<std::string> apart = {"unshare",
+                                              "-m",
+                                              "sh",
+                                              "-c",
+                                              "mkdir -p /tmp/dtrun-ssh-0 " + own +
+                                                  " && mount --bind " + own +
+                                                  " /tmp/dtrun-ssh-0 && exec \"$@\"",
+                                              "sh"};
+      command.insert(command.end(), apart.begin(), apart.end());
+    }
+    const std::vector<std::string> first = {
+        "env", "PATH=" + ssh_folder() + ":/usr/sbin:/usr/bin:/sbin:/bin",
+        std::string("DTRUN_SSH_PERSIST=") + (keeps_ ? "60" : "0"), DTRUN_BIN "/dtrun"};
+    command.insert(command.end(), first.begin(), first.end());
     command.insert(command.end(), words.begin(), words.end());
     return command;
   }
@@ -109,16 +121,47 @@ class SshHostsTest : public testing::Test {
     return 0;
   }
 
+  // Asked to end, ssh takes its socket along. @return how many there were
+  int end_connections() const {
+    int ended = 0;
+    while (const pid_t connection = kept_connection()) {
+      ::kill(connection, SIGTERM);
+      ++ended;
+      const auto until = std::chrono::steady_clock::now() + seconds(20);
+      // One that has ended has no command line.
+      while (kept_connection() == connection) {
+        if (std::chrono::steady_clock::now() > until) {
+          ADD_FAILURE() << "ssh's process " << connection << " does not end";
+          return ended;
+        }
+        std::this_thread::yield();
+      }
+    }
+    return ended;
+  }
+  pid_t kept_connection() const { return find(0, "ssh: /tmp/dtrun-ssh-", "[mux]"); }
+
   void expect_nothing_left() const {
     EXPECT_TRUE(all_gone_within(token_, seconds(20))) << describe_processes_with(token_);
   }
 
   std::string folder_;
   CommandOptions options_;
+  bool keeps_ = false;  ///< ssh's connections, as is the default
   const std::string token_ = launcher::unique_token();
 };
 
-TEST_F(SshHostsTest, TwoHostsAreOneJob) {
+/// With connections that are kept, and with connections that end with the job.
+class SshConnectionsTest : public SshHostsTest, public testing::WithParamInterface<bool> {
+ protected:
+  SshConnectionsTest() { keeps_ = GetParam(); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Lab, SshConnectionsTest, testing::Bool(), [](const auto& keeps) {
+  return std::string(keeps.param ? "Kept" : "New");
+});
+
+TEST_P(SshConnectionsTest, TwoHostsAreOneJob) {
   start_sshd({"1", "2"});
   const CommandResult result = run({"--hosts=node1:2,node2:2", DTRUN_BIN "/transports"});
   EXPECT_EQ(result.exit_code, 0) << result.describe();
@@ -131,11 +174,10 @@ TEST_F(SshHostsTest, TwoHostsAreOneJob) {
 
 // Without their sshd the hosts can be reached by the connections of the job before alone.
 TEST_F(SshHostsTest, ConnectionsThatAreKeptServeTheNextJob) {
+  keeps_ = true;
   start_sshd({"1", "2"});
-  const auto start = [&] {
-    return run_command(line({"--hosts=node1,node2", "true"}, true), options_);
-  };
-  const CommandResult first = start();
+  const std::vector<std::string> words = {"--hosts=node1,node2", "true"};
+  const CommandResult first = run(words);
   ASSERT_EQ(first.exit_code, 0) << first.describe();
   for (const int host : {1, 2}) {
     const pid_t listener = find(host, "sshd: ", "[listener]");
@@ -144,51 +186,64 @@ TEST_F(SshHostsTest, ConnectionsThatAreKeptServeTheNextJob) {
   }
   for (const bool is_killed : {true, false}) {
     if (is_killed) {
-      auto sleepers = std::make_unique<Command>(
-          line({"--hosts=node1:2,node2:2", "sh", "-c", "echo up; exec sleep " + token_}, true),
-          options_);
-      for (int rank = 0; rank < 4; ++rank) ASSERT_TRUE(sleepers->next_line("up"));
+      const auto sleepers = start_sleepers();
       const pid_t starter = find(0, DTRUN_BIN "/dtrun", "--hosts=node1:2,node2:2");
       ASSERT_GT(starter, 0);
       ::kill(starter, SIGKILL);
       expect_nothing_left();
     }
-    const CommandResult next = start();
+    const CommandResult next = run(words);
     EXPECT_EQ(next.exit_code, 0) << next.describe();
   }
-  const CommandResult fresh = run({"--hosts=node1,node2", "true"});
+  keeps_ = false;
+  const CommandResult fresh = run(words);
   EXPECT_EQ(fresh.exit_code, 69) << fresh.describe();
-  // Asked to end, ssh takes its socket along.
-  for (int i = 0; i < 2; ++i) {
-    const pid_t connection = find(0, "ssh: /tmp/dtrun-ssh-", "[mux]");
-    ASSERT_GT(connection, 0);
-    ::kill(connection, SIGTERM);
-    const auto until = std::chrono::steady_clock::now() + seconds(20);
-    // One that has ended has no command line.
-    while (find(0, "ssh: /tmp/dtrun-ssh-", "[mux]") == connection) {
-      ASSERT_LT(std::chrono::steady_clock::now(), until);
-      std::this_thread::yield();
-    }
-  }
-  EXPECT_EQ(find(0, "ssh: /tmp/dtrun-ssh-", "[mux]"), 0);
+  EXPECT_EQ(end_connections(), 2);
+}
+
+TEST_F(SshHostsTest, AConnectionThatIsKilledEndsTheJobThatUsesIt) {
+  keeps_ = true;
+  start_sshd({"1", "2"});
+  const auto dtrun = start_sleepers();
+  const pid_t connection = kept_connection();
+  ASSERT_GT(connection, 0);
+  ::kill(connection, SIGKILL);
+  const CommandResult result = dtrun->finish();
+  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_THAT(result.err, ContainsRegex("node[12]: is lost: ssh ended with")) << result.describe();
+  expect_nothing_left();
+  // Its socket is left, and ssh connects anew.
+  const CommandResult next = run({"--hosts=node1,node2", "true"});
+  EXPECT_EQ(next.exit_code, 0) << next.describe();
+}
+
+TEST_F(SshHostsTest, AHostThatIsCutOffBehindItsConnectionIsToldAndComesBack) {
+  keeps_ = true;
+  start_sshd({"1", "2"});
+  const CommandResult first = run({"--hosts=node1,node2", "true"});
+  ASSERT_EQ(first.exit_code, 0) << first.describe();
+  ASSERT_EQ(run_command({lab("hosts-cut"), "--silent", "2"}, options_).exit_code, 0);
+  const CommandResult cut = run({"--hosts=node1,node2", "--join_timeout=3", "true"});
+  EXPECT_EQ(cut.exit_code, 75) << cut.describe();
+  EXPECT_THAT(cut.err, HasSubstr("node2: has not started dtrun within 3 s")) << cut.describe();
+  ASSERT_EQ(run_command({lab("hosts-heal"), "2"}, options_).exit_code, 0);
+  const CommandResult healed = run({"--hosts=node1,node2", "true"});
+  EXPECT_EQ(healed.exit_code, 0) << healed.describe();
 }
 
 // A name in /tmp that everyone can take.
 TEST_F(SshHostsTest, AFolderOfAnotherUserIsNotTrustedWithConnections) {
+  keeps_ = true;
   start_sshd({"1", "2"});
-  const std::string script = "mkdir -p /tmp/dtrun-ssh-0 && mkdir " + folder_ +
-                             "/others && chown 12345 " + folder_ + "/others && mount --bind " +
-                             folder_ + "/others /tmp/dtrun-ssh-0 && exec \"$@\"";
-  std::vector<std::string> words = line({"--hosts=node1,node2", "echo", "here"}, true);
-  const std::vector<std::string> first = {"unshare", "-m", "sh", "-c", script, "sh"};
-  words.insert(words.begin() + 2, first.begin(), first.end());  // on the head
-  const CommandResult result = run_command(words, options_);
+  std::filesystem::create_directory(folder_ + "/connections");
+  ASSERT_EQ(::chown((folder_ + "/connections").c_str(), 12345, 12345), 0);
+  const CommandResult result = run({"--hosts=node1,node2", "echo", "here"});
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_EQ(result.out, "here\nhere\n") << result.describe();
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("ssh's connections are not kept"), HasSubstr("/tmp/dtrun-ssh-0")))
       << result.describe();
-  EXPECT_EQ(find(0, "ssh: /tmp/dtrun-ssh-", "[mux]"), 0);
+  EXPECT_EQ(kept_connection(), 0);
 }
 
 TEST_F(SshHostsTest, AHostMayHaveAnotherUserAndAnotherShell) {
@@ -207,7 +262,7 @@ TEST_F(SshHostsTest, AHostMayHaveAnotherUserAndAnotherShell) {
 }
 
 // Its cable is pulled: no end of any connection is seen there or here.
-TEST_F(SshHostsTest, AHostThatIsCutOffEndsTheJobOnBothSides) {
+TEST_P(SshConnectionsTest, AHostThatIsCutOffEndsTheJobOnBothSides) {
   start_sshd({"1", "2"});
   auto dtrun =
       std::make_unique<Command>(line({"--hosts=node1:2,node2:2", "--shutdown_timeout=1",
@@ -343,7 +398,7 @@ TEST_F(SshHostsTest, WhatAHostLacksIsToldByName) {
   EXPECT_THAT(program.err, HasSubstr("node1, node2: there is no program '/no/program'"));
 }
 
-TEST_F(SshHostsTest, ASignalToTheStarterEndsTheRanksOnAllHosts) {
+TEST_P(SshConnectionsTest, ASignalToTheStarterEndsTheRanksOnAllHosts) {
   start_sshd({"1", "2"});
   const auto dtrun = start_sleepers();
   dtrun->signal(SIGINT);
@@ -353,7 +408,7 @@ TEST_F(SshHostsTest, ASignalToTheStarterEndsTheRanksOnAllHosts) {
   expect_nothing_left();
 }
 
-TEST_F(SshHostsTest, AnSshThatIsKilledEndsTheJobOnAllHosts) {
+TEST_P(SshConnectionsTest, AnSshThatIsKilledEndsTheJobOnAllHosts) {
   start_sshd({"1", "2"});
   const auto dtrun = start_sleepers();
   const pid_t ssh = find(0, "/usr/bin/ssh -F " + ssh_folder(), "node2");
@@ -365,7 +420,19 @@ TEST_F(SshHostsTest, AnSshThatIsKilledEndsTheJobOnAllHosts) {
   expect_nothing_left();
 }
 
-TEST_F(SshHostsTest, ARelayThatIsKilledEndsTheJobOnAllHosts) {
+TEST_P(SshConnectionsTest, AnSshdThatIsKilledEndsTheJobOnAllHosts) {
+  start_sshd({"1", "2"});
+  const auto dtrun = start_sleepers();
+  const pid_t session = find(2, "sshd: root", "");
+  ASSERT_GT(session, 0);
+  ::kill(session, SIGKILL);
+  const CommandResult result = dtrun->finish();
+  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("node2: is lost: ssh ended with")) << result.describe();
+  expect_nothing_left();
+}
+
+TEST_P(SshConnectionsTest, ARelayThatIsKilledEndsTheJobOnAllHosts) {
   start_sshd({"1", "2"});
   const auto dtrun = start_sleepers();
   const pid_t relay = find(1, DTRUN_BIN "/dtrun --remote-agent=0", "");
@@ -377,7 +444,7 @@ TEST_F(SshHostsTest, ARelayThatIsKilledEndsTheJobOnAllHosts) {
   expect_nothing_left();
 }
 
-TEST_F(SshHostsTest, AStarterThatIsKilledTakesAllHostsWithIt) {
+TEST_P(SshConnectionsTest, AStarterThatIsKilledTakesAllHostsWithIt) {
   start_sshd({"1", "2"});
   const auto dtrun = start_sleepers();
   const pid_t starter = find(0, DTRUN_BIN "/dtrun --hosts=node1:2", token_);
