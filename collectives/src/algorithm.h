@@ -42,6 +42,9 @@ inline constexpr std::size_t kLentOneWayBytes = (1 << 20) + 1;
 /// The same of a gather where ranks share cores, which take turns instead. Elsewhere there all that
 /// a ring cannot hold is lent.
 inline constexpr std::size_t kLentCrowdedBytes = 512 << 10;
+/// From so many bytes on a collective is a long one, which goes beside the short ones: they do not
+/// wait for it.
+inline constexpr std::size_t kBulkBytes = 256 << 10;
 /// A blocking call by posts or short messages looks so often for the others before it becomes an
 /// operation: some tens of microseconds, during which other threads cannot take the group's lock.
 inline constexpr int kShortLooks = 128;
@@ -75,6 +78,11 @@ constexpr bool all_know_the_bytes(OpKind kind) {
     default:
       return false;
   }
+}
+
+/// The same on all members.
+constexpr bool is_bulk(OpKind kind, std::size_t bytes) {
+  return all_know_the_bytes(kind) && bytes >= kBulkBytes;
 }
 
 /// Smaller messages of such a collective are not lent. Where both sides send, each core is busy

@@ -11,9 +11,12 @@
 
 namespace dtrun::collectives::cpu {
 
-/// Collectives and point-to-point messages do not wait for each other.
-enum class Lane : std::uint8_t { collective, point_to_point };
-inline constexpr int kLanes = 2;
+/// What goes on different lanes does not wait for each other: short collectives (prompt), long ones
+/// (bulk), and messages from one rank to another.
+enum class Lane : std::uint8_t { prompt, bulk, point_to_point };
+inline constexpr int kLanes = 3;
+/// The first of them.
+inline constexpr int kCollectiveLanes = 2;
 
 using Bytes = std::span<const std::byte>;
 

@@ -26,9 +26,9 @@ std::vector<std::int64_t> counts_of(const std::vector<Buffer>& buffers) {
 }  // namespace
 
 CollectiveOperation::CollectiveOperation(const std::shared_ptr<GroupEngine>& engine,
-                                         Collective collective, Schedule schedule,
+                                         Collective collective, Lane lane, Schedule schedule,
                                          const DeliverySteps* begun)
-    : Operation(engine, std::move(collective.call)),
+    : Operation(engine, std::move(collective.call), lane),
       schedule_(std::move(schedule)),
       inputs_(std::move(collective.inputs)),
       outputs_(std::move(collective.outputs)),
@@ -120,19 +120,19 @@ std::size_t CollectiveOperation::step_send(GroupChannels& channels, OutgoingMess
   // Asked first: what the peer fetched before it left is seen below.
   const bool has_left = channels.has_left(send.peer());
   if (has_left && !send.is_written()) throw LeftError{send.peer()};
-  SendChannel& channel = channels.to(send.peer(), Lane::collective);
+  SendChannel& channel = channels.to(send.peer(), lane());
   const Progress progress = send.step(channel);
-  channels.count_sent(send.peer(), Lane::collective, progress);
+  channels.count_sent(send.peer(), lane(), progress);
   if (!send.complete() && has_left) throw LeftError{send.peer()};
   if (!send.complete() && channel.broken()) throw BrokenConnection{send.peer()};
   return progress.bytes;
 }
 
 std::size_t CollectiveOperation::step_receive(GroupChannels& channels, Receive& receive) {
-  ReceiveChannel* channel = channels.from(receive.peer, Lane::collective);
+  ReceiveChannel* channel = channels.from(receive.peer, lane());
   std::size_t moved = 0;
   const auto count = [&](const Progress& progress) {
-    channels.count_received(receive.peer, Lane::collective, progress);
+    channels.count_received(receive.peer, lane(), progress);
     moved += progress.bytes;
   };
   if (channel != nullptr && !receive.message.has_header()) {
@@ -142,7 +142,7 @@ std::size_t CollectiveOperation::step_receive(GroupChannels& channels, Receive& 
   if (receive.message.has_header() && !receive.message.complete())
     count(receive.message.step_payload(*channel, receive.target));
   if (receive.message.complete()) return moved;
-  if (channels.exhausted(receive.peer, Lane::collective)) throw LeftError{receive.peer};
+  if (channels.exhausted(receive.peer, lane())) throw LeftError{receive.peer};
   if (channel != nullptr && channel->broken()) throw BrokenConnection{receive.peer};
   return moved;
 }
@@ -191,7 +191,8 @@ std::vector<int> CollectiveOperation::missing() const {
 }
 
 std::shared_ptr<Operation> make_collective_operation(const std::shared_ptr<GroupEngine>& engine,
-                                                     Collective collective, Way way,
+                                                     Collective collective,
+                                                     const Situation& situation, Way way,
                                                      const DeliverySteps* begun) {
   const Fingerprint& print = collective.call.fingerprint;
   const CollectiveShape shape{.kind = collective.kind(),
@@ -204,8 +205,8 @@ std::shared_ptr<Operation> make_collective_operation(const std::shared_ptr<Group
                               .item_bytes = tensors::item_size(print.dtype),
                               .input_counts = counts_of(collective.inputs),
                               .output_counts = counts_of(collective.outputs)};
-  return std::make_shared<CollectiveOperation>(engine, std::move(collective), make_schedule(shape),
-                                               begun);
+  return std::make_shared<CollectiveOperation>(engine, std::move(collective), lane_of(situation),
+                                               make_schedule(shape), begun);
 }
 
 }  // namespace dtrun::collectives::cpu

@@ -17,13 +17,15 @@ namespace dtrun::collectives::cpu {
 class CollectiveOperation : public Operation {
  public:
   /// @param begun what has been done of it already; null: nothing
-  CollectiveOperation(const std::shared_ptr<GroupEngine>& engine, Collective collective,
+  CollectiveOperation(const std::shared_ptr<GroupEngine>& engine, Collective collective, Lane lane,
                       Schedule schedule, const DeliverySteps* begun = nullptr);
 
   bool step(GroupChannels& channels) override;
   std::vector<int> missing() const override;
   bool relays() const override { return schedule_.relays; }
   std::uint64_t bytes() const override { return bytes_; }
+  std::span<const Buffer> reads() const override { return inputs_; }
+  std::span<const Buffer> writes() const override { return outputs_; }
 
  private:
   struct Receive {
@@ -56,9 +58,10 @@ class CollectiveOperation : public Operation {
   std::vector<Receive> receives_;
 };
 
-/// @param way messages, chunks or machines @param begun as CollectiveOperation's
+/// @param way messages, rounds, chunks or machines @param begun as CollectiveOperation's
 std::shared_ptr<Operation> make_collective_operation(const std::shared_ptr<GroupEngine>& engine,
-                                                     Collective collective, Way way,
+                                                     Collective collective,
+                                                     const Situation& situation, Way way,
                                                      const DeliverySteps* begun = nullptr);
 
 }  // namespace dtrun::collectives::cpu

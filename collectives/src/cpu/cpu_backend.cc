@@ -62,10 +62,9 @@ Work CpuBackend::start(Collective collective) {
   if (engine_->says_ways()) engine_->log_way(collective.view(), situation, way);
   std::shared_ptr<Operation> operation;
   if (way == Way::post || way == Way::stages) {
-    operation = std::make_shared<SharedOperation>(engine_, engine_->meeting(),
-                                                  std::move(collective), situation, way);
+    operation = std::make_shared<SharedOperation>(engine_, std::move(collective), situation, way);
   } else {
-    operation = make_collective_operation(engine_, std::move(collective), way);
+    operation = make_collective_operation(engine_, std::move(collective), situation, way);
   }
   engine_->submit_collective(operation);
   return finish(operation);

@@ -18,7 +18,7 @@ struct DataHello {
   std::uint64_t group = 0;  ///< group id; data only
   std::int32_t rank = 0;    ///< world rank of the side that connected
   ConnectionKind kind = ConnectionKind::control;
-  Lane lane = Lane::collective;  ///< data only
+  Lane lane = Lane::prompt;  ///< data only
   std::uint8_t reserved = 0;
 };
 static_assert(sizeof(DataHello) == 32);

@@ -6,7 +6,7 @@ namespace dtrun::collectives::cpu {
 
 namespace {
 
-constexpr Lane kLane = Lane::collective;
+constexpr Lane kLane = Lane::prompt;
 
 const Buffer& entry_of(std::span<const Buffer> list, int index) {
   return list[static_cast<std::size_t>(index)];

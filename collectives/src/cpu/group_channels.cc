@@ -30,7 +30,8 @@ GroupChannels::GroupChannels(World& world, const GroupSpec& spec)
       own_block_(block(spec.rank)),
       sockets_(world),
       peers_(spec.world_ranks.size()),
-      meeting_(world, spec, table_) {}
+      meetings_{Meeting(world, spec, table_, Lane::prompt),
+                Meeting(world, spec, table_, Lane::bulk)} {}
 
 /// Of those who share memory with this rank the first keeps it, but for the world's own group.
 GroupTable& GroupChannels::find_table() const {
@@ -44,8 +45,10 @@ GroupTable& GroupChannels::find_table() const {
 
 TransportCounters GroupChannels::counters() {
   TransportCounters all = counters_;
-  all.shared_memory_bytes_sent += meeting_.counters().shared_memory_bytes_sent;
-  all.shared_memory_bytes_received += meeting_.counters().shared_memory_bytes_received;
+  for (Meeting& meeting : meetings_) {
+    all.shared_memory_bytes_sent += meeting.counters().shared_memory_bytes_sent;
+    all.shared_memory_bytes_received += meeting.counters().shared_memory_bytes_received;
+  }
   return all;
 }
 
@@ -164,7 +167,8 @@ void GroupChannels::depart() {
     peers_[peer] = Peer();
     if (shares_memory(static_cast<int>(peer))) ++local_members;
   }
-  if (meeting_.own_stage() != 0) rings_.push_back(meeting_.own_stage());
+  for (const Meeting& meeting : meetings_)
+    if (meeting.own_stage() != 0) rings_.push_back(meeting.own_stage());
   const std::uint64_t generation = table_.generation.load(std::memory_order_seq_cst);
   table_.departed.fetch_add(1, std::memory_order_seq_cst);
   world_.retire(

@@ -68,7 +68,8 @@ class GroupChannels {
 
   void count_sent(int peer, Lane lane, const Progress& progress);
   void count_received(int peer, Lane lane, const Progress& progress);
-  Meeting& meeting() { return meeting_; }
+  /// Of a lane of collectives.
+  Meeting& meeting(Lane lane) { return meetings_[static_cast<std::size_t>(lane)]; }
 
   // Memory of the members on this machine.
   bool shares_memory(int peer) const { return world_.shares_memory(world_rank(peer)); }
@@ -108,7 +109,7 @@ class GroupChannels {
   ReadySockets sockets_;
   std::vector<Peer> peers_;
   bool anybody_left_ = false;
-  Meeting meeting_;
+  std::array<Meeting, kCollectiveLanes> meetings_;
   std::vector<Offset> rings_;
   TransportCounters counters_;
 };

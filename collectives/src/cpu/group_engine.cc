@@ -46,7 +46,7 @@ GroupEngine::GroupEngine(std::shared_ptr<World> world, GroupSpec spec, Deadline:
       channels_(*world_, spec_),
       machine_lists_(collectives::machine_lists(machines())),
       place_{size(), static_cast<int>(machine_lists_.size()),
-             channels_.meeting().possible() ? Sharing::all : Sharing::not_all},
+             channels_.meeting(Lane::prompt).possible() ? Sharing::all : Sharing::not_all},
       point_to_point_(spec_.rank, static_cast<int>(spec_.world_ranks.size()),
                       [this](Operation& operation) { finished(operation); }) {
   world_->add_group(spec_.id, *this);
@@ -119,8 +119,18 @@ void GroupEngine::submit_collective(const std::shared_ptr<Operation>& operation)
 
 void GroupEngine::enqueue(const std::shared_ptr<Operation>& operation) {
   admit(operation);
-  collectives_.push_back(operation);
+  operation->after = last_in_common(*operation);
+  collectives(operation->lane()).push_back(operation);
   remember(operation->fingerprint());
+}
+
+std::shared_ptr<const Operation> GroupEngine::last_in_common(const Operation& operation) {
+  const Lane other_lane = operation.lane() == Lane::prompt ? Lane::bulk : Lane::prompt;
+  const std::deque<std::shared_ptr<Operation>>& earlier = collectives(other_lane);
+  const auto last = std::find_if(earlier.rbegin(), earlier.rend(), [&](const auto& other) {
+    return operation.conflicts_with(*other);
+  });
+  return last == earlier.rend() ? nullptr : *last;
 }
 
 /// Records the call, and compares it with what waiting peers have announced for the same place.
@@ -166,18 +176,28 @@ void GroupEngine::drive_in_background() {
 // ---- driving
 
 bool GroupEngine::step() {
-  bool moved = false;
   channels_.sockets().look();
-  while (!collectives_.empty()) {
-    const std::shared_ptr<Operation> head = collectives_.front();
-    moved |= head->step(channels_);
-    if (!head->done()) break;
-    collectives_.pop_front();
-    if (head->by_messages()) meeting().pass(head->fingerprint());
-    finished(*head);
-  }
+  bool moved = step_lane(Lane::prompt);
+  moved |= step_lane(Lane::bulk);
   moved |= point_to_point_.step(channels_);
   broken_.reset();
+  return moved;
+}
+
+bool GroupEngine::step_lane(Lane lane) {
+  bool moved = false;
+  stepped_ = lane;
+  std::deque<std::shared_ptr<Operation>>& in_turn = collectives(lane);
+  while (!in_turn.empty()) {
+    const std::shared_ptr<Operation> head = in_turn.front();
+    if (head->after && !head->after->done()) break;
+    head->after.reset();
+    moved |= head->step(channels_);
+    if (!head->done()) break;
+    in_turn.pop_front();
+    if (head->by_messages()) meeting(lane).pass(head->fingerprint());
+    finished(*head);
+  }
   return moved;
 }
 
@@ -238,7 +258,7 @@ bool GroupEngine::drive_a_while(const std::vector<std::shared_ptr<Operation>>& o
 
 std::vector<std::shared_ptr<Operation>> GroupEngine::in_flight() const {
   std::vector<std::shared_ptr<Operation>> all = point_to_point_.operations();
-  all.insert(all.end(), collectives_.begin(), collectives_.end());
+  for (const auto& lane : collectives_) all.insert(all.end(), lane.begin(), lane.end());
   return all;
 }
 
@@ -265,7 +285,9 @@ Deadline GroupEngine::next_look() {
 bool GroupEngine::is_to_announce(const Operation& operation) const {
   if (operation.announced) return false;
   if (operation.fingerprint().kind == OpKind::monitored_barrier) return true;
-  return !collectives_.empty() && collectives_.front().get() == &operation;
+  return std::ranges::any_of(collectives_, [&](const auto& lane) {
+    return !lane.empty() && lane.front().get() == &operation;
+  });
 }
 
 /// What a waiting rank checks: the job's end, deadlines, and whether it is time to ask the members.
@@ -377,7 +399,9 @@ void GroupEngine::finished(Operation& operation) {
 /// message that asks them to compare.
 void GroupEngine::announce(const Operation& operation) {
   const Fingerprint& ours = operation.fingerprint();
-  MemberLine& line = channels_.own_line();
+  // A monitored barrier is no collective; it is told among the short ones.
+  const Lane lane = operation.lane() == Lane::bulk ? Lane::bulk : Lane::prompt;
+  MemberLine& line = channels_.table().lines(lane)[spec_.rank];
   line.waits_digest.store(ours.digest(), std::memory_order_seq_cst);
   line.waits_in.store(ours.sequence, std::memory_order_seq_cst);
   channels_.table().long_waits.fetch_add(1, std::memory_order_seq_cst);
@@ -412,8 +436,10 @@ void GroupEngine::compare_with_waiting() {
   if (long_waits == long_waits_seen_) return;
   const std::uint64_t called = channels_.own_line().called.load(std::memory_order_relaxed);
   bool ahead = false;
-  for (int rank = 0; rank < size(); ++rank) {
-    const MemberLine& line = table.line(rank);
+  // The lines of both lanes.
+  for (int i = 0; i < kCollectiveLanes * size(); ++i) {
+    const int rank = i % size();
+    const MemberLine& line = table.lines(Lane::prompt)[i];
     const std::uint64_t sequence = line.waits_in.load(std::memory_order_acquire);
     if (rank == spec_.rank || sequence == 0) continue;
     ahead |= sequence > called;
@@ -500,7 +526,7 @@ void GroupEngine::on_disagreement(const Disagreement& found) {
 
 // Some call since the members last met does not agree. The peer's history says which one.
 void GroupEngine::on_disagreement(const EarlierDisagreement& found) {
-  const Fingerprint now = collectives_.front()->fingerprint();
+  const Fingerprint now = collectives(stepped_).front()->fingerprint();
   const std::uint64_t first =
       now.sequence - std::min<std::uint64_t>(now.sequence, CallHistory::kLength);
   for (std::uint64_t sequence = first; !failure_ && sequence < now.sequence; ++sequence)
@@ -574,7 +600,7 @@ void GroupEngine::fail(GroupFailure failure, Tell tell) {
     operation->complete(error);
     finished(*operation);
   }
-  collectives_.clear();
+  for (auto& lane : collectives_) lane.clear();
   point_to_point_.clear();
   if (tell == Tell::members) tell_failure(*failure_);
   world_->doorbell().ring();

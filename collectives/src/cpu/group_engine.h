@@ -1,9 +1,12 @@
-// GroupEngine: one group's operations in flight on this rank. Collectives run one after the other
-// in the order of their calls; sends and receives beside them. Nobody owns the job of moving them:
-// a blocking call, a wait() or the progress thread drives the engine, whoever has time. It holds
-// the group's failure, from which there is no way back. Thread-safe.
+// GroupEngine: one group's operations in flight on this rank. Short collectives run one after the
+// other in the order of their calls, long ones likewise beside them, and sends and receives beside
+// both. A collective that has memory in common with an earlier one of the other lane waits for it:
+// as waits lead to earlier calls only, they never go in a circle. Nobody owns the job of moving
+// them: a blocking call, a wait() or the progress thread drives the engine, whoever has time. It
+// holds the group's failure, from which there is no way back. Thread-safe.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -89,7 +92,7 @@ class GroupEngine : public GroupListener,
   /// Tells who asks for it (DTRUN_LOGS=+collectives) which way the collective goes, and why.
   bool says_ways() const { return says_ways_; }
   void log_way(const CollectiveView& collective, const Situation& situation, Way way) const;
-  Meeting& meeting() { return channels_.meeting(); }
+  Meeting& meeting(Lane lane) { return channels_.meeting(lane); }
   /// A blocking collective by posts or by short messages, without an Operation unless somebody is
   /// late. @return false: it goes another way, nothing was done
   bool run_now(const CollectiveView& collective, base::Deadline::Duration timeout);
@@ -164,7 +167,15 @@ class GroupEngine : public GroupListener,
   void throw_if_failed() const;
   /// @param number of the call in the rank's record; 0: it does not stand there yet
   void require_sound(const Fingerprint& fingerprint, std::uint64_t bytes, std::uint64_t number = 0);
-  bool idle() const { return collectives_.empty() && point_to_point_.idle(); }
+  bool idle() const {
+    return collectives_[0].empty() && collectives_[1].empty() && point_to_point_.idle();
+  }
+  std::deque<std::shared_ptr<Operation>>& collectives(Lane lane) {
+    return collectives_[static_cast<std::size_t>(lane)];
+  }
+  /// Of the other lane, the last collective that has memory in common with this one.
+  std::shared_ptr<const Operation> last_in_common(const Operation& operation);
+  bool step_lane(Lane lane);
   std::vector<std::shared_ptr<Operation>> in_flight() const;
 
   // Texts.
@@ -200,7 +211,8 @@ class GroupEngine : public GroupListener,
   GroupChannels channels_;
   const MachineLists machine_lists_;
   const GroupPlace place_;
-  std::deque<std::shared_ptr<Operation>> collectives_;
+  std::array<std::deque<std::shared_ptr<Operation>>, kCollectiveLanes> collectives_;
+  Lane stepped_ = Lane::prompt;  ///< of these, the one that is being moved
   PointToPoint point_to_point_;
   std::optional<GroupFailure> failure_;
   bool refusal_recorded_ = false;  ///< of a call after the failure

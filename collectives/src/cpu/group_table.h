@@ -11,12 +11,15 @@
 #include <new>
 #include <string>
 
+#include "channel.h"
 #include "post.h"
 
 namespace dtrun::collectives::cpu {
 
 using Offset = std::uint64_t;  ///< in a heap; 0: none
 
+/// Of short collectives, or of long ones: each lane of collectives has a line of its own, and what
+/// is not of one lane stands in the first.
 struct MemberLine {
   Post posts[2];
   /// Whoever reads lines one after the other gets the next ones as well, which their writer then
@@ -27,7 +30,7 @@ struct MemberLine {
   std::atomic<Offset> stage{0};                         ///< in its heap; 0: none yet
   /// The sequence of its last collective: the call itself stands in the history in its heap.
   std::atomic<std::uint64_t> called{0};
-  /// Of the call in which it has waited for long; a digest of all that must be equal.
+  /// Of the call of this lane in which it has waited for long; a digest of all that must be equal.
   std::atomic<std::uint64_t> waits_in{0};
   std::atomic<std::uint64_t> waits_digest{0};
   alignas(128) std::byte apart_from_next[384];
@@ -41,17 +44,24 @@ struct alignas(128) GroupTable {
   std::atomic<std::uint32_t> left{0};      ///< lines that say so
   std::atomic<std::uint32_t> long_waits{0};  ///< how often a line's waits_in was written
   std::atomic<std::uint32_t> told{0};        ///< of the failure: 0 no, 1 being written, 2 there
-  /// How many posts there were in all turns. Who brings a turn's last one wakes the sleepers.
-  alignas(128) std::atomic<std::uint64_t> posts{0};
-  alignas(128) std::uint32_t failure_bytes = 0;
-  char failure[4092] = {};
+  /// How many posts there were in all turns of a lane. Who brings a turn's last one wakes the
+  /// sleepers.
+  struct alignas(128) Posts {
+    std::atomic<std::uint64_t> count{0};
+  };
+  Posts posts[kCollectiveLanes];
+  alignas(128) std::uint32_t members = 0;
+  std::uint32_t failure_bytes = 0;
+  char failure[4472] = {};
 
-  MemberLine& line(int member) {
-    return reinterpret_cast<MemberLine*>(this + 1)[static_cast<std::size_t>(member)];
+  /// The members' lines of a lane, one after the other.
+  MemberLine* lines(Lane lane) {
+    return reinterpret_cast<MemberLine*>(this + 1) + static_cast<std::size_t>(lane) * members;
   }
+  MemberLine& line(int member) { return lines(Lane::prompt)[static_cast<std::size_t>(member)]; }
 
   static std::size_t bytes(std::size_t members) {
-    return sizeof(GroupTable) + members * sizeof(MemberLine);
+    return sizeof(GroupTable) + kCollectiveLanes * members * sizeof(MemberLine);
   }
   static GroupTable* make_at(std::byte* memory, std::size_t members, std::uint64_t generation) {
     // Before anything else: who compares it never takes the next group's numbers for its own.
@@ -61,9 +71,10 @@ struct alignas(128) GroupTable {
     table->left.store(0, std::memory_order_relaxed);
     table->long_waits.store(0, std::memory_order_relaxed);
     table->told.store(0, std::memory_order_relaxed);
-    table->posts.store(0, std::memory_order_relaxed);
-    for (std::size_t member = 0; member < members; ++member)
-      new (&table->line(static_cast<int>(member))) MemberLine();
+    for (Posts& posts : table->posts) posts.count.store(0, std::memory_order_relaxed);
+    table->members = static_cast<std::uint32_t>(members);
+    for (std::size_t line = 0; line < kCollectiveLanes * members; ++line)
+      new (&table->lines(Lane::prompt)[line]) MemberLine();
     return table;
   }
 

@@ -16,8 +16,12 @@ bool has_come_to(Turn theirs, Turn turn) {
 
 }  // namespace
 
-Meeting::Meeting(World& world, const GroupSpec& spec, GroupTable& table)
-    : world_(world), spec_(spec), rank_(spec.rank), table_(table) {
+Meeting::Meeting(World& world, const GroupSpec& spec, GroupTable& table, Lane lane)
+    : world_(world),
+      spec_(spec),
+      rank_(spec.rank),
+      lines_(table.lines(lane)),
+      posts_(table.posts[static_cast<std::size_t>(lane)].count) {
   if (spec.world_ranks.size() < 2 || !world.all_linked(spec.world_ranks)) return;
   for (const int world_rank : spec.world_ranks)
     members_.push_back({&world.doorbell(world_rank), nullptr, nullptr});
@@ -67,7 +71,7 @@ void Meeting::post(const Fingerprint& fingerprint, Needed needed) {
   passing_hash_ = 0;
   post.turn.store(turn_, std::memory_order_seq_cst);
   if (size() <= kMostWoken) return ring_sleepers();
-  const std::uint64_t posts = table_.posts.fetch_add(1, std::memory_order_seq_cst) + 1;
+  const std::uint64_t posts = posts_.fetch_add(1, std::memory_order_seq_cst) + 1;
   // Nobody posts in a turn before all have posted in the one before.
   const bool last = posts % static_cast<std::uint64_t>(size()) == 0;
   if (last || needed == Needed::alone) ring_sleepers();
@@ -82,7 +86,7 @@ void Meeting::open_stage() {
 
 bool Meeting::begin_step() {
   for (int peer = 0; peer < size(); ++peer)
-    if (!has_come_to(table_.line(peer).step.load(std::memory_order_seq_cst), step_)) return false;
+    if (!has_come_to(line(peer).step.load(std::memory_order_seq_cst), step_)) return false;
   ++step_;
   return true;
 }
@@ -93,12 +97,12 @@ void Meeting::step() {
 }
 
 const std::byte* Meeting::look_at_stage(int peer) {
-  const MemberLine& line = table_.line(peer);
-  if (!has_come_to(line.step.load(std::memory_order_seq_cst), step_)) return nullptr;
+  const MemberLine& of_peer = line(peer);
+  if (!has_come_to(of_peer.step.load(std::memory_order_seq_cst), step_)) return nullptr;
   Member& member = members_[static_cast<std::size_t>(peer)];
   if (member.stage == nullptr)
     member.stage = world_.at(spec_.world_ranks[static_cast<std::size_t>(peer)],
-                             line.stage.load(std::memory_order_acquire));
+                             of_peer.stage.load(std::memory_order_acquire));
   return half_of(member.stage);
 }
 

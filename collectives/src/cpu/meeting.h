@@ -1,7 +1,7 @@
-// Meeting: where the members of a group meet who share memory: each leaves a post for a collective
-// and looks at the others' posts, and, in long collectives, at their stages, step by step. Nobody
-// writes to another's memory. All members count turns and steps alike. Owned by the group's
-// channels and used under the engine's lock.
+// Meeting: where the members of a group who share memory meet on one lane of collectives: each
+// leaves a post for a collective and looks at the others' posts, and, in long collectives, at their
+// stages, step by step. Nobody writes to another's memory. All members count turns and steps alike.
+// Owned by the group's channels and used under the engine's lock.
 //
 // A post is used every other turn, a half of a stage every other step. Who writes there must know
 // that all have read what lay there before: a member that has come to turn t - 1 has left turn
@@ -23,8 +23,8 @@ struct GroupSpec;
 
 class Meeting {
  public:
-  /// @param table of the members on this machine
-  Meeting(World& world, const GroupSpec& spec, GroupTable& table);
+  /// @param table of the members on this machine @param lane of collectives
+  Meeting(World& world, const GroupSpec& spec, GroupTable& table, Lane lane);
 
   /// Every two members share memory. The same answer on all of them.
   bool possible() const { return size_ != 0; }
@@ -54,7 +54,7 @@ class Meeting {
   }
   /// The peer has come to the next turn, which this rank has not begun.
   bool is_ahead(int peer) const {
-    const Post& next = table_.line(peer).posts[(turn_ + 1) % 2];
+    const Post& next = line(peer).posts[(turn_ + 1) % 2];
     return next.turn.load(std::memory_order_seq_cst) == static_cast<Turn>(turn_ + 1);
   }
   const std::byte* payload(int peer, std::size_t bytes) { return payload_of(peer, bytes); }
@@ -93,8 +93,9 @@ class Meeting {
     GroupBlock* block = nullptr;
     std::byte* stage = nullptr;
   };
-  MemberLine& own_line() const { return table_.line(rank_); }
-  Post& post_of(int rank) const { return table_.line(rank).posts[turn_ % 2]; }
+  MemberLine& line(int rank) const { return lines_[static_cast<std::size_t>(rank)]; }
+  MemberLine& own_line() const { return line(rank_); }
+  Post& post_of(int rank) const { return line(rank).posts[turn_ % 2]; }
   GroupBlock& block_of(int rank);
   [[noreturn]] void disagree(int peer) const;
   std::byte* payload_of(int rank, std::size_t bytes) {
@@ -106,8 +107,9 @@ class Meeting {
   World& world_;
   const GroupSpec& spec_;
   const int rank_;
-  GroupTable& table_;
-  int size_ = 0;  ///< 0: not possible
+  MemberLine* const lines_;
+  std::atomic<std::uint64_t>& posts_;  ///< of all members in all turns
+  int size_ = 0;                       ///< 0: not possible
   std::vector<Member> members_;
   Turn turn_ = kFirstTurn - 1;  ///< the last that was begun
   Turn met_ = kFirstTurn - 1;

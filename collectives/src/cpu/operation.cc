@@ -4,6 +4,27 @@
 
 namespace dtrun::collectives::cpu {
 
+namespace {
+
+bool have_common_memory(std::span<const Buffer> a, std::span<const Buffer> b) {
+  const auto begin = [](const Buffer& buffer) {
+    return reinterpret_cast<std::uintptr_t>(buffer.data);
+  };
+  for (const Buffer& one : a)
+    for (const Buffer& other : b)
+      if (begin(one) < begin(other) + other.bytes() && begin(other) < begin(one) + one.bytes())
+        return true;
+  return false;
+}
+
+}  // namespace
+
+bool Operation::conflicts_with(const Operation& other) const {
+  return have_common_memory(writes(), other.reads()) ||
+         have_common_memory(reads(), other.writes()) ||
+         have_common_memory(writes(), other.writes());
+}
+
 void Operation::wait(base::Deadline deadline) {
   engine_->wait(*this, deadline);
 }

@@ -8,9 +8,12 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "algorithm.h"
+#include "channel.h"
 #include "dtrun/base/deadline.h"
 #include "dtrun/collectives/backend.h"
 #include "dtrun/collectives/work.h"
@@ -20,10 +23,15 @@ namespace dtrun::collectives::cpu {
 class GroupEngine;
 class GroupChannels;
 
+/// Of a collective: the same on all members.
+inline Lane lane_of(const Situation& situation) {
+  return is_bulk(situation.kind, situation.bytes) ? Lane::bulk : Lane::prompt;
+}
+
 class Operation : public Work::State {
  public:
-  Operation(std::shared_ptr<GroupEngine> engine, Call call)
-      : engine_(std::move(engine)), call_(std::move(call)) {}
+  Operation(std::shared_ptr<GroupEngine> engine, Call call, Lane lane)
+      : engine_(std::move(engine)), call_(std::move(call)), lane_(lane) {}
 
   // Any thread.
   void wait(base::Deadline deadline) override;
@@ -42,6 +50,11 @@ class Operation : public Work::State {
   virtual bool relays() const { return false; }
   /// Goes by messages only, so that members may not have met in it.
   virtual bool by_messages() const { return true; }
+  /// What it reads and writes. Nothing for sends and receives, which wait for no collective.
+  virtual std::span<const Buffer> reads() const { return {}; }
+  virtual std::span<const Buffer> writes() const { return {}; }
+  /// One writes memory that the other uses.
+  bool conflicts_with(const Operation& other) const;
   /// The operation is over: with an error, or well.
   void complete(std::exception_ptr error = nullptr);
   /// Once it is over: runs the callbacks behind it, which the engine's lock must not be held for.
@@ -50,9 +63,12 @@ class Operation : public Work::State {
 
   const Call& call() const { return call_; }
   const Fingerprint& fingerprint() const { return call_.fingerprint; }
+  Lane lane() const { return lane_; }
 
   /// For the engine's books.
   std::uint64_t record_number = 0;
+  /// An earlier collective of the other lane, which has memory in common with this one. Null: none.
+  std::shared_ptr<const Operation> after;
   bool announced = false;
   /// When the peers that it waits for are to be watched, anew.
   base::Deadline watch_next = base::Deadline::never();
@@ -60,6 +76,7 @@ class Operation : public Work::State {
  private:
   const std::shared_ptr<GroupEngine> engine_;
   Call call_;
+  const Lane lane_;
   std::exception_ptr error_;
   std::function<void()> callbacks_;
   std::atomic<bool> done_{false};

@@ -20,7 +20,7 @@ bool is_asked_for(const MessageHeader& header, const Fingerprint& ours, std::siz
 
 SendOperation::SendOperation(std::shared_ptr<GroupEngine> engine, Call call, Buffer buffer,
                              int destination, std::uint32_t tag)
-    : Operation(std::move(engine), std::move(call)),
+    : Operation(std::move(engine), std::move(call), Lane::point_to_point),
       buffer_(buffer),
       tag_(tag),
       message_(destination, fingerprint(), tag,

@@ -44,7 +44,7 @@ class ReceiveOperation : public Operation {
   /// @param source -1: any
   ReceiveOperation(std::shared_ptr<GroupEngine> engine, Call call, Buffer buffer, int source,
                    std::uint32_t tag, std::vector<int> possible_sources)
-      : Operation(std::move(engine), std::move(call)),
+      : Operation(std::move(engine), std::move(call), Lane::point_to_point),
         buffer_(buffer),
         source_(source),
         tag_(tag),

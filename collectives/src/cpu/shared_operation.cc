@@ -2,17 +2,17 @@
 
 #include "disagreement.h"
 #include "group_channels.h"
+#include "group_engine.h"
 
 namespace dtrun::collectives::cpu {
 
-SharedOperation::SharedOperation(std::shared_ptr<GroupEngine> engine, Meeting& meeting,
-                                 Collective collective, const Situation& situation, Way way,
-                                 SharedSteps steps)
-    : Operation(std::move(engine), std::move(collective.call)),
-      meeting_(meeting),
+SharedOperation::SharedOperation(const std::shared_ptr<GroupEngine>& engine, Collective collective,
+                                 const Situation& situation, Way way, SharedSteps steps)
+    : Operation(engine, std::move(collective.call), lane_of(situation)),
+      meeting_(engine->meeting(lane())),
       inputs_(std::move(collective.inputs)),
       outputs_(std::move(collective.outputs)),
-      plan_({fingerprint(), inputs_, outputs_}, meeting.rank(), situation, way),
+      plan_({fingerprint(), inputs_, outputs_}, meeting_.rank(), situation, way),
       bytes_(plan_.collective().bytes()),
       steps_(steps) {}
 

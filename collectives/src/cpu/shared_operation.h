@@ -14,15 +14,16 @@ namespace dtrun::collectives::cpu {
 
 class SharedOperation : public Operation {
  public:
-  /// @param meeting the engine's @param situation @param way as SharedPlan's
-  /// @param steps what has been done of it already
-  SharedOperation(std::shared_ptr<GroupEngine> engine, Meeting& meeting, Collective collective,
+  /// @param situation @param way as SharedPlan's @param steps what has been done of it already
+  SharedOperation(const std::shared_ptr<GroupEngine>& engine, Collective collective,
                   const Situation& situation, Way way, SharedSteps steps = {});
 
   bool step(GroupChannels& channels) override;
   std::vector<int> missing() const override;
   std::uint64_t bytes() const override { return bytes_; }
   bool by_messages() const override { return false; }
+  std::span<const Buffer> reads() const override { return inputs_; }
+  std::span<const Buffer> writes() const override { return outputs_; }
 
  private:
   Meeting& meeting_;

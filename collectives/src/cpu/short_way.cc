@@ -38,7 +38,7 @@ void GroupEngine::log_way(const CollectiveView& collective, const Situation& sit
 }
 
 bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration timeout) {
-  if (!meeting().possible()) return false;
+  if (!meeting(Lane::prompt).possible()) return false;
   const Situation situation = situation_of(collective);
   const Algorithm algorithm = choose_algorithm(situation);
   const bool delivers =
@@ -70,8 +70,8 @@ void GroupEngine::meet_now(const CollectiveView& collective, const Situation& si
   std::uint64_t number = 0;
   if (is_eventless() && take_now(plan, steps, looks, number)) return;
   if (collective.short_call != nullptr) collective.short_call->wait();
-  rest = std::make_shared<SharedOperation>(shared_from_this(), meeting(),
-                                           owned(collective, timeout), situation, Way::post, steps);
+  rest = std::make_shared<SharedOperation>(shared_from_this(), owned(collective, timeout),
+                                           situation, Way::post, steps);
   rest->record_number = number;
   enqueue(rest);
 }
@@ -97,7 +97,7 @@ bool GroupEngine::deliver_now(const CollectiveView& collective, const Situation&
       record.pass(collective.fingerprint, recorded_group_, bytes, begun_ns);
   for (int look = 0; look < looks; ++look) {
     if (steps.receive(all, collective, channels_)) {
-      meeting().pass(collective.fingerprint);
+      meeting(Lane::prompt).pass(collective.fingerprint);
       record.passed(number);
       return true;
     }
@@ -106,15 +106,15 @@ bool GroupEngine::deliver_now(const CollectiveView& collective, const Situation&
   }
   if (call != nullptr) call->wait();
   record.go_on(number);
-  rest = make_collective_operation(shared_from_this(), owned(collective, timeout), Way::messages,
-                                   &steps);
+  rest = make_collective_operation(shared_from_this(), owned(collective, timeout), situation,
+                                   Way::messages, &steps);
   rest->record_number = number;
   enqueue(rest);
   return true;
 }
 
 void GroupEngine::exchange_now(std::span<ShortMessage> messages) {
-  if (!meeting().possible()) return;
+  if (!meeting(Lane::prompt).possible()) return;
   require_own_process();
   const std::scoped_lock lock(mutex_);
   hear_failure();
@@ -163,14 +163,14 @@ bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks
   const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
   ShortCall* const call = plan.collective().short_call;
   try {
-    if (!steps.show(plan, meeting())) return false;
+    if (!steps.show(plan, meeting(Lane::prompt))) return false;
     // Bookkeeping is done here because it overlaps with the members' posts.
     note(plan.collective().fingerprint);
     const std::uint64_t bytes = plan.collective().bytes();
     if (call != nullptr) call->count(bytes);
     number = record.pass(plan.collective().fingerprint, recorded_group_, bytes, begun_ns);
     for (int look = 0; look < looks; ++look) {
-      if (steps.take(plan, meeting())) {
+      if (steps.take(plan, meeting(Lane::prompt))) {
         record.passed(number);
         return true;
       }

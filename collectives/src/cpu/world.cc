@@ -120,7 +120,7 @@ void World::connect_control(Deadline deadline) {
     if (route(rank) != Route::tcp) continue;
     const Card& peer = card(rank);
     UniqueFd fd = base::connect_tcp(peer.address, peer.port, deadline);
-    const DataHello hello = make_hello(ConnectionKind::control, 0, Lane::collective);
+    const DataHello hello = make_hello(ConnectionKind::control, 0, Lane::prompt);
     base::notice_silence(fd.get(), kHostPatience, kHostPatience);
     base::send_all(fd.get(), &hello, sizeof(hello), deadline);
     base::set_nonblocking(fd.get());
