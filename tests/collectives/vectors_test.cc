@@ -183,7 +183,7 @@ class VectorsTest : public testing::TestWithParam<Transport> {};
 
 TEST_P(VectorsTest, EveryCaseHasItsResultOnEveryRank) {
   const std::vector<VectorCase> cases = test::read_vector_file("collectives");
-  ASSERT_EQ(cases.size(), 1015U);
+  test::expect_cases(cases.size(), 1015);
   std::map<int, std::vector<const VectorCase*>> by_world;
   for (const VectorCase& fields : cases)
     by_world[static_cast<int>(fields.at("world").as_int64())].push_back(&fields);

@@ -1,6 +1,8 @@
 #include "support/vector_file.h"
 
 #include <boost/json/array.hpp>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <stdexcept>
@@ -13,7 +15,14 @@ std::string vector_folder() {
   return DTRUN_VECTOR_FOLDER;
 }
 
+std::string given_vector_folder() {
+  const char* const given = std::getenv("DTRUN_TEST_VECTORS");
+  return given != nullptr ? given : "";
+}
+
 std::vector<VectorCase> read_vector_file(const std::string& name) {
+  const std::string given = given_vector_folder() + "/" + name + ".jsonl";
+  if (std::filesystem::exists(given)) return read_vector_path(given);
   return read_vector_path(vector_folder() + "/" + name + ".jsonl");
 }
 
