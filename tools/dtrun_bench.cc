@@ -91,7 +91,7 @@ void tell(const std::string& text) {
                  .timestamp = std::chrono::duration_cast<std::chrono::seconds>(now).count()});
       return;
     } catch (const Error&) {
-      // It is told below.
+      // The text that follows on standard error says it, too.
     }
   }
   fmt::print(stderr, "dtrun-bench: error: {}\n", text);

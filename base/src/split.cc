@@ -24,6 +24,16 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
+std::vector<std::string_view> words(std::string_view text) {
+  std::vector<Range> ranges;
+  boost::algorithm::split(ranges, text, boost::algorithm::is_any_of(" \t\r\n"),
+                          boost::algorithm::token_compress_on);
+  std::vector<std::string_view> found;
+  for (const Range& range : ranges)
+    if (!range.empty()) found.push_back(shown(range));
+  return found;
+}
+
 std::string_view trimmed(std::string_view text) {
   return shown(boost::algorithm::trim_copy_if(Range(text.begin(), text.end()),
                                               boost::algorithm::is_any_of(" \t\r\n")));

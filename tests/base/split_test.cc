@@ -22,5 +22,12 @@ TEST(SplitTest, WhatStandsAroundAWordGoes) {
   EXPECT_EQ(trimmed(""), "");
 }
 
+TEST(SplitTest, NoWordIsEmpty) {
+  EXPECT_THAT(words("\ta  b\r\n c "), ElementsAre("a", "b", "c"));
+  EXPECT_THAT(words("a"), ElementsAre("a"));
+  EXPECT_THAT(words(" \t\r\n"), ElementsAre());
+  EXPECT_THAT(words(""), ElementsAre());
+}
+
 }  // namespace
 }  // namespace dtrun::base

@@ -1,12 +1,11 @@
 // The house rules, applied to the tree; and each rule tested on a text that breaks it.
 #include <gtest/gtest.h>
 
-#include <cstdio>
 #include <fstream>
-#include <memory>
 #include <sstream>
 
 #include "house/house_rules.h"
+#include "support/command.h"
 
 namespace dtrun::house {
 namespace {
@@ -14,14 +13,13 @@ namespace {
 // Every file that git tracks or would add, read whole.
 std::vector<SourceFile> tree() {
   const std::string root = DTRUN_SOURCE_DIR;
-  const std::string command =
-      "git -c safe.directory='*' -C '" + root + "' ls-files --cached --others --exclude-standard";
-  std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  const testing_support::CommandResult listed =
+      testing_support::run_command({"git", "-c", "safe.directory=*", "-C", root, "ls-files",
+                                    "--cached", "--others", "--exclude-standard"});
+  EXPECT_EQ(listed.exit_code, 0) << listed.describe();
   std::vector<SourceFile> files;
-  char line[4096];
-  while (pipe && std::fgets(line, sizeof line, pipe.get())) {
-    std::string path(line);
-    path.pop_back();
+  std::istringstream lines(listed.out);
+  for (std::string path; std::getline(lines, path);) {
     std::ifstream stream(root + "/" + path, std::ios::binary);
     if (!stream) continue;  // deleted in the working tree
     std::ostringstream text;

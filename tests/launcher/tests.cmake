@@ -12,7 +12,7 @@ target_link_libraries(dtrun_test_cuda_driver PRIVATE dtrun_flags)
 # Decisions.
 dtrun_test(launcher/tests LINKS dtrun::launcher GTest::gmock
   SOURCES binding cgroup_place command_line config course decisions engine guard_link head_file launch_plan machine_topology option_binding option_reference output_decisions
-    python_options rendezvous_decisions stop_options supervision
+    python_options remote_shell rendezvous_decisions stop_options supervision
   DEFINITIONS DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}" DTRUN_CUDA_DRIVER="$<TARGET_FILE:dtrun_test_cuda_driver>"
   DEPENDS dtrun_test_cuda_driver)
 # dtrun itself, where it mostly waits.

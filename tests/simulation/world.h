@@ -187,7 +187,7 @@ class World {
   std::set<std::pair<int, int>> broken_;
   int next_head_key_ = 0;
   int starts_to_come_ = 0;
-  /// What was said in earlier rounds, to be said once more: by connection, the last few.
+  /// By connection, the last few messages of earlier rounds, which may be sent once more.
   std::map<std::size_t, std::deque<rounds::HeadMessage>> old_head_words_;
 
   // What etcd holds.

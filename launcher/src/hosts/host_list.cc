@@ -17,7 +17,6 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
-constexpr std::string_view kBlanks = " \t\r";
 constexpr std::size_t kMostHosts = 100'000;
 
 Error list_error(const std::string& where, const std::string& what, const std::string& remedy) {
@@ -114,20 +113,10 @@ std::size_t find_comma(std::string_view text) {
   return std::string_view::npos;
 }
 
-std::vector<std::string_view> words_of(std::string_view line) {
-  std::vector<std::string_view> words;
-  while (!(line = base::trimmed(line)).empty()) {
-    const auto end = std::min(line.find_first_of(kBlanks), line.size());
-    words.push_back(line.substr(0, end));
-    line.remove_prefix(end);
-  }
-  return words;
-}
-
 // Reads Open MPI's "slots=4". Known keys that do not concern the number of ranks are skipped;
 // unknown ones are errors.
 void add_line(std::string_view line, const std::string& where, HostAdder& hosts) {
-  const std::vector<std::string_view> words = words_of(line);
+  const std::vector<std::string_view> words = base::words(line);
   if (words.empty()) return;
   std::string entry(words.front());
   for (std::size_t i = 1; i < words.size(); ++i) {
@@ -161,10 +150,7 @@ std::vector<ListedHost> parse_host_list(std::string_view text, const std::string
 std::vector<ListedHost> parse_hostfile(std::string_view text, const std::string& path) {
   HostAdder hosts(Repeated::kAdds);
   int number = 0;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
+  for (const std::string_view line : base::split(text, '\n')) {
     add_line(line.substr(0, line.find('#')), fmt::format("{}:{}", path, ++number), hosts);
   }
   std::vector<ListedHost> result = hosts.take();

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "dtrun/base/error.h"
+#include "dtrun/base/split.h"
 #include "options/exit_code.h"
 #include "options/version.h"
 
@@ -124,11 +125,9 @@ std::vector<std::string> default_remote_shell(base::Deadline::Duration join_time
 
 // A line is NAME VALUE or NAME=VALUE, and letters of a name may be of either case.
 bool configures_sharing(std::string_view ssh_config) {
-  while (!ssh_config.empty()) {
-    std::string line(ssh_config.substr(0, ssh_config.find('\n')));
-    ssh_config.remove_prefix(std::min(line.size() + 1, ssh_config.size()));
+  for (const std::string_view raw : base::split(ssh_config, '\n')) {
+    std::string line(base::trimmed(raw));
     std::ranges::transform(line, line.begin(), [](unsigned char c) { return std::tolower(c); });
-    line.erase(0, line.find_first_not_of(" \t"));
     const std::string name = line.substr(0, line.find_first_of(" \t=\""));
     if (name == "controlmaster" || name == "controlpath" || name == "controlpersist") return true;
   }

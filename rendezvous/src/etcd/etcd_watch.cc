@@ -61,7 +61,7 @@ EtcdWatch::News EtcdWatch::next(Deadline deadline, int wake_fd) {
       if (!line) return {};
       heard_ = Deadline::Clock::now();
       news = take(*line);
-      if (news) pause_ = {};
+      if (news) backoff_.reset();
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kTimeout) {
         if (deadline.expired()) return {};
@@ -74,9 +74,7 @@ EtcdWatch::News EtcdWatch::next(Deadline deadline, int wake_fd) {
       // To open it may take long: first what woke us.
       if (wake_fd >= 0 && readable(wake_fd)) return {};
       // A member that has lost the others opens streams and ends them: the probe finds another.
-      client_.interrupt().pause(Deadline::after(pause_).earlier(deadline));
-      pause_ =
-          std::min(pause_ * 2 + std::chrono::milliseconds(10), std::chrono::milliseconds(1000));
+      client_.interrupt().pause(Deadline::after(backoff_.next()).earlier(deadline));
       client_.probe(deadline);
     }
   }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "dtrun/base/backoff.h"
 #include "etcd/etcd_client.h"
 
 namespace dtrun::rendezvous {
@@ -39,7 +40,8 @@ class EtcdWatch {
   std::vector<Range> ranges_;  ///< number i is watch i + 1 of the stream
   EtcdClient::Stream stream_;
   base::Deadline::Clock::time_point heard_;
-  std::chrono::milliseconds pause_{0};  ///< before a stream that broke is opened again
+  /// Before a stream that broke is opened again.
+  base::Backoff backoff_{std::chrono::milliseconds(10), std::chrono::seconds(1)};
 };
 
 }  // namespace dtrun::rendezvous

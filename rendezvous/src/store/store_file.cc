@@ -16,6 +16,7 @@
 #include <optional>
 #include <utility>
 
+#include "dtrun/base/backoff.h"
 #include "dtrun/base/error.h"
 
 namespace dtrun::rendezvous {
@@ -98,7 +99,7 @@ StoreFile::Lock::Lock(const StoreFile& file, Kind kind, Deadline deadline, const
     : fd_(file.fd()) {
   const auto begin = Deadline::Clock::now();
   const int operation = (kind == Kind::shared ? LOCK_SH : LOCK_EX) | LOCK_NB;
-  auto length = kShortestPause;
+  base::Backoff backoff(kShortestPause, kLongestPause);
   while (::flock(fd_, operation) != 0) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) throw system_error("lock the store file " + file.path());
@@ -108,8 +109,7 @@ StoreFile::Lock::Lock(const StoreFile& file, Kind kind, Deadline deadline, const
                               base::format_duration(Deadline::Clock::now() - begin)),
                   "another process holds the lock: it may be stopped inside an operation",
                   "fuser " + file.path() + " shows who has it open");
-    pause(Deadline::after(length).earlier(deadline));
-    length = std::min(length * 2, kLongestPause);
+    pause(Deadline::after(backoff.next()).earlier(deadline));
   }
 }
 

@@ -2,7 +2,7 @@
 // on a pipe, a terminal or a socket, queues a bounded amount, and makes its relays (line_relay.h)
 // stop reading while it is congested. A destination that fails (EPIPE, ENOSPC) swallows the rest,
 // counts it, and keeps the first error; SIGPIPE must be ignored. Lives on one EventLoop's thread,
-// and must outlive its relays.
+// and must outlive its relays. Why it is not Asio's: line_relay.h has the figures.
 #pragma once
 
 #include <sys/types.h>
@@ -72,7 +72,7 @@ class OutputSink {
   // it is written to only as much as it is known to take.
   enum class Kind { kPlain, kPollable, kSocket, kShared };
 
-  // Readable when `fd` is writable; leaves the flags of a descriptor that others share alone.
+  // Readable when `fd` is writable. Does not change the flags of a descriptor that others share.
   void watch_readiness(int fd);
   bool readiness_watched() const { return kind_ == Kind::kSocket || kind_ == Kind::kShared; }
   ssize_t write_once(const char* bytes, std::size_t size) const;
@@ -85,7 +85,7 @@ class OutputSink {
   void fail(int error_number);
   void drain();
   bool exclusive() const { return relays_.size() == 1; }
-  // Its relays hold back as much as all of them may, however many they are.
+  // All relays together have a limit for what they hold back; this tells whether it is reached.
   bool keeps_a_lot() const;
   void hold(LineRelay* relay, std::size_t bytes);
   void release(LineRelay* relay);
