@@ -51,7 +51,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--from", options.from,
                  "how it lies: an entry per axis, as PyTorch's placements ('[S(0), R]', "
                  "'Shard(0), Partial(max)'; ragged 'S(0: 3,0,5)'), or one per dim, as ColossalAI's "
-                 "('[S01, R]')")
+                 "('[S01, R]' or '{0: [0, 1]}')")
       ->required()
       ->type_name("LAYOUT");
   app.add_option("--to", options.to, "how it is to lie")->required()->type_name("LAYOUT");

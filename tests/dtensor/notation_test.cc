@@ -37,6 +37,19 @@ TEST(NotationTest, ColossalAIsNotationIsReadWithItsOrder) {
   EXPECT_EQ(read("R,S201,R"), "[S(1), S(1), S(1)] order {1: [2, 0, 1]}");
 }
 
+TEST(NotationTest, ColossalAIsPartitionIsReadAndPrinted) {
+  EXPECT_EQ(read("{0:[0,1]}"), "[S(0), S(0), R]");
+  EXPECT_EQ(read("{0: [1, 0], 2: [2]}"), "[S(0), S(0), S(2)] order {0: [1, 0], 2: [2]}");
+  EXPECT_EQ(read("{-1: [2]}"), "[R, R, S(2)]");
+  for (const char* text : {"{0: [0, 1]}", "{0: [1, 0], 2: [2]}", "{1: [2, 0, 1]}"}) {
+    EXPECT_EQ(dim_partition(parse_layout(text, kShape, kMesh), kShape.size()), text);
+  }
+  EXPECT_EQ(dim_partition(Layout::whole(kMesh.size()), kShape.size()), "{}");
+  EXPECT_NE(refusal("{3: [0]}").find("3"), std::string::npos) << refusal("{3: [0]}");
+  EXPECT_NE(refusal("{0: [7]}").find("7"), std::string::npos) << refusal("{0: [7]}");
+  EXPECT_NE(refusal("{0: [x]}").find("'x' is no number"), std::string::npos);
+}
+
 TEST(NotationTest, WhatIsPrintedIsReadAgain) {
   for (const char* text : {"[S10, R, S2]", "[R, R, S021]", "[R, R, R]", "[S0, S1, S2]"}) {
     const Layout layout = parse_layout(text, kShape, kMesh);

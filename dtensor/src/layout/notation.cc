@@ -19,7 +19,7 @@ using tensors::Shape;
   throw Error(ErrorCode::kInvalidArgument, "'" + std::string(text) + "' is no layout",
               std::move(why),
               "an entry per mesh axis: [S(0), R, P(sum)]; or ColossalAI's, one per tensor dim: "
-              "[S01, R]");
+              "[S01, R], {0: [0, 1]}");
 }
 
 std::string without_blanks(std::string_view text) {
@@ -114,6 +114,14 @@ ShardOrder order_in(std::string_view whole, std::string_view text) {
   return order;
 }
 
+/// "{0:[0,1]}": ColossalAI's partition, the axes of each dim that is cut.
+bool is_partition(const std::vector<std::string_view>& entries) {
+  return !entries.empty() && std::ranges::all_of(entries, [](std::string_view entry) {
+    const std::size_t colon = entry.find(':');
+    return colon != std::string_view::npos && entry.find_first_not_of("-0123456789") == colon;
+  });
+}
+
 }  // namespace
 
 Layout parse_layout(std::string_view text, const Shape& global_shape,
@@ -130,6 +138,10 @@ Layout parse_layout(std::string_view text, const Shape& global_shape,
     return ShardingSpec::parse("[" + std::string(inside(rest)) + "]")
         .layout(global_shape, mesh_shape);
   }
+  if (is_partition(entries)) {
+    return ShardingSpec(static_cast<int>(global_shape.size()), order_in(text, rest))
+        .layout(global_shape, mesh_shape);
+  }
   // All whole reads the same in both.
   const bool is_whole = std::ranges::all_of(entries, [](auto entry) { return entry == "R"; });
   if (is_whole && entries.size() == global_shape.size()) return Layout::whole(mesh_shape.size());
@@ -140,6 +152,16 @@ Layout parse_layout(std::string_view text, const Shape& global_shape,
   Placements placements;
   for (const std::string_view entry : entries) placements.push_back(placement_of(text, entry));
   return make_layout(global_shape, mesh_shape, std::move(placements), order);
+}
+
+std::string dim_partition(const Layout& layout, std::size_t dims) {
+  std::string text;
+  for (const auto& [dim, axes] : ShardingSpec::of(layout, dims).dim_partition_dict()) {
+    std::string list;
+    for (const int axis : axes) list += (list.empty() ? "" : ", ") + std::to_string(axis);
+    text += (text.empty() ? "" : ", ") + std::to_string(dim) + ": [" + list + "]";
+  }
+  return "{" + text + "}";
 }
 
 std::string sharding_sequence(const Layout& layout, std::size_t dims) {
