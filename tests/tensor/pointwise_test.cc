@@ -13,6 +13,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/literal.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/ops/index.h"
 #include "dtrun/tensor/threads.h"
 
 namespace dtrun::tensors {
@@ -142,6 +143,29 @@ TEST_F(PointwiseTest, Bfloat16IsWhatF32IsRounded) {
   for (const Exact& each : kExact) {
     const LocalTensor narrow = each.function(x);
     EXPECT_TRUE(same_bits(narrow, each.function(x.to(DType::f32)).to(DType::bf16))) << each.name;
+  }
+}
+
+// Dense bf16 of two operands is taken a word of two elements at a time.
+TEST_F(PointwiseTest, Bfloat16OfTwoOperandsIsWhatF32IsRounded) {
+  using Two = LocalTensor (*)(const LocalTensor&, const LocalTensor&);
+  const Two functions[] = {
+      [](const LocalTensor& a, const LocalTensor& b) { return add(a, b); },
+      [](const LocalTensor& a, const LocalTensor& b) { return sub(a, b); },
+      [](const LocalTensor& a, const LocalTensor& b) { return mul(a, b); },
+      [](const LocalTensor& a, const LocalTensor& b) { return tanh_backward(a, b); },
+      [](const LocalTensor& a, const LocalTensor& b) { return sigmoid_backward(a, b); }};
+  // Every bf16 there is, beside each of some others; with a tail, from an odd place in memory on.
+  const LocalTensor every = every_so_many_floats(65536).to(DType::bf16);
+  ASSERT_GE(every.numel(), 65536);
+  for (const std::int64_t shift : {1, 128, 8000, 16000, 32641}) {
+    const LocalTensor a = every.narrow(0, 1, every.numel() - 4),
+                      b = roll(every, {shift}, {0}).narrow(0, 3, a.numel());
+    for (const Two& function : functions) {
+      const LocalTensor narrow = function(a, b);
+      EXPECT_TRUE(same_bits(narrow, function(a.to(DType::f32), b.to(DType::f32)).to(DType::bf16)))
+          << shift;
+    }
   }
 }
 

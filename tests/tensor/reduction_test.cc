@@ -66,6 +66,24 @@ TEST_F(ReductionTest, BitsDoNotDependOnTheLayout) {
   }
 }
 
+// Columns side by side are folded in panels, as wide as the number of threads allows.
+TEST_F(ReductionTest, ColumnsHaveTheBitsOfRowsForEveryNumberOfThreads) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    for (const std::int64_t rows : {60, 255, 700, 2100}) {
+      const LocalTensor x = randn({rows, 1601}, {.seed = 10}).to(dtype);
+      const LocalTensor turned = x.transpose(0, 1).contiguous();
+      for (const Reduce& reduce : kReductions) {
+        set_num_threads(1);
+        const LocalTensor expected = reduce(turned, {1});
+        for (const int threads : {1, 2, 4}) {
+          set_num_threads(threads);
+          EXPECT_TRUE(has_same_bits(reduce(x, {0}), expected)) << rows << " rows";
+        }
+      }
+    }
+  }
+}
+
 TEST_F(ReductionTest, AVarianceFarFromZeroIsExact) {
   const LocalTensor x = randn({100000}, {.seed = 1}, {.dtype = DType::f64});
   const LocalTensor far = add(x, 1e6);

@@ -29,12 +29,10 @@ Tensor known_to_all(const Tensor& like, const LocalTensor& local) {
                             Placements(like.placements().size(), Replicate()));
 }
 
-}  // namespace
-
-Tensors positions_of(const Tensor& mask) {
-  require_numbers("nonzero");
+/// A list for each dim of the mask, as long as it has true elements; whole on every rank.
+Tensors positions_of(const Tensor& mask, std::string_view call) {
   Tensors lists;
-  LocalTensor numbers = true_numbers(whole_of(mask));
+  LocalTensor numbers = true_numbers(whole_of(mask, call));
   for (int dim = mask.dim(); dim-- > 0;) {
     const std::int64_t size = std::max<std::int64_t>(1, mask.size(dim));
     lists.insert(lists.begin(), known_to_all(mask, tensors::remainder(numbers, size)));
@@ -42,6 +40,8 @@ Tensors positions_of(const Tensor& mask) {
   }
   return lists;
 }
+
+}  // namespace
 
 Tensors without_masks(std::string_view op, const Shape& shape, const Tensors& positions) {
   Tensors lists;
@@ -64,23 +64,22 @@ Tensors without_masks(std::string_view op, const Shape& shape, const Tensors& po
                       std::to_string(at) + " on",
                   "expand() it");
     }
-    for (Tensor& list : positions_of(given.to(DType::boolean))) lists.push_back(std::move(list));
+    for (Tensor& list : positions_of(given.to(DType::boolean), op))
+      lists.push_back(std::move(list));
   }
   return lists;
 }
 
 Tensor nonzero(const Tensor& a) {
-  require_numbers("nonzero");
   if (a.dim() == 0) {
-    const bool is_zero = whole_of(a).to(DType::boolean).item() == 0;
+    const bool is_zero = whole_of(a, "nonzero").to(DType::boolean).item() == 0;
     return known_to_all(a, tensors::zeros({is_zero ? 0 : 1, 0}, {DType::i64, a.device()}));
   }
   const NoGrad no_grad;
-  return stack(positions_of(a.dtype() == DType::boolean ? a : ne(a, 0)), 1);
+  return stack(positions_of(a.dtype() == DType::boolean ? a : ne(a, 0), "nonzero"), 1);
 }
 
 Tensor masked_select(const Tensor& a, const Tensor& mask) {
-  require_numbers("masked_select");
   if (!a.defined() || !mask.defined()) refuse_undefined("masked_select", a.defined() ? 1 : 0);
   if (mask.dtype() != DType::boolean) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -88,7 +87,8 @@ Tensor masked_select(const Tensor& a, const Tensor& mask) {
                 "a mask is bool", "ne(mask, 0)");
   }
   const Shape shape = tensors::broadcast_shapes(a.shape(), mask.shape());
-  const Tensor list = known_to_all(mask, true_numbers(whole_of(mask).expand(shape)));
+  const Tensor list =
+      known_to_all(mask, true_numbers(whole_of(mask, "masked_select").expand(shape)));
   return index_select(a.expand(shape).reshape({tensors::numel(shape)}), 0, list);
 }
 

@@ -7,9 +7,6 @@
 
 namespace dtrun::dtensor {
 
-/// A list for each dim of the mask, as long as it has true elements; whole on every rank.
-Tensors positions_of(const Tensor& mask);
-
 /// The positions with lists in place of masks.
 /// @throws Error kInvalidArgument for a mask that does not fit the dims it stands for
 Tensors without_masks(std::string_view op, const Shape& shape, const Tensors& positions);

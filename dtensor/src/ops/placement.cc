@@ -150,14 +150,13 @@ PendingTensor Tensor::redistribute_async(const DeviceMesh& mesh, const Placement
           Arrival(*this, to), site};
 }
 
-void require_numbers(std::string_view call) {
-  if (!tensors::ShapesOnly::stands()) return;
-  throw Error(ErrorCode::kUsage, std::string(call) + "() in a pass without numbers",
-              "predict_step() computes shapes and memory; a tensor's elements are undefined there",
-              "read numbers after the pass, or where ShapesOnly::stands() is false");
-}
-
-LocalTensor whole_of(const Tensor& tensor) {
+LocalTensor whole_of(const Tensor& tensor, std::string_view call) {
+  if (tensors::ShapesOnly::stands()) {
+    throw Error(
+        ErrorCode::kUsage, std::string(call) + "() in a pass without numbers",
+        "predict_step() computes shapes and memory; a tensor's elements are undefined there",
+        "read numbers after the pass, or where ShapesOnly::stands() is false");
+  }
   const NoGrad no_grad;
   if (tensor.is_distributed() && tensor.spec().is_outside()) {
     throw Error(ErrorCode::kUsage, "the elements of a tensor were asked for outside of its mesh",
@@ -171,9 +170,8 @@ namespace {
 
 /// For the caller to read.
 LocalTensor numbers_of(const Tensor& tensor, const char* method, Tensor::Site site) {
-  require_numbers(method);
   const Cause cause(method, Cause::Wish::asked, site);
-  return whole_of(tensor);
+  return whole_of(tensor, method);
 }
 
 }  // namespace
@@ -189,8 +187,7 @@ std::vector<std::int64_t> Tensor::to_vector_i64(Site site) const {
 }
 
 bool equal(const Tensor& a, const Tensor& b) {
-  require_numbers("equal");
-  return tensors::equal(whole_of(a), whole_of(b));
+  return tensors::equal(whole_of(a, "equal"), whole_of(b, "equal"));
 }
 
 }  // namespace dtrun::dtensor

@@ -129,7 +129,7 @@ std::string caption(const DeviceMesh& mesh, int first) {
 
 std::string shards_text(const Tensor& x) {
   require_elements(x);
-  const LocalTensor whole = whole_of(x).to(tensors::kCpu);
+  const LocalTensor whole = whole_of(x, "shards_text").to(tensors::kCpu);
   const DeviceMesh mesh = x.device_mesh();
   const std::vector<int> ranks = mesh.ranks();
   const int columns = mesh.shape().back();

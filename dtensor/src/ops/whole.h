@@ -8,9 +8,8 @@
 namespace dtrun::dtensor {
 
 /// All of it, on this rank; collective where it is distributed. No gradient flows.
-LocalTensor whole_of(const Tensor& tensor);
-/// For a call that reads elements, or whose result has a size by them. @throws Error kUsage in a
-/// pass of predict_step()
-void require_numbers(std::string_view call);
+/// @param call that reads its elements, or whose result has a size by them
+/// @throws Error kUsage in a pass of predict_step(), which has no numbers, or outside of the mesh
+LocalTensor whole_of(const Tensor& tensor, std::string_view call);
 
 }  // namespace dtrun::dtensor

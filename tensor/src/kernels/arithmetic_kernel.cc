@@ -34,13 +34,26 @@ void refuse_zero_divisor() {
                     "div(), which gives a floating-point result, or where() over the divisor");
 }
 
-const MapOperator kAdd{"add", Domain::all, MapFunction::add, two_of_all<formulas::Binary<Add>>()};
+const MapOperator kAdd{"add",
+                       Domain::all,
+                       MapFunction::add,
+                       two_of_all<formulas::Binary<Add>>(),
+                       MapResult::same,
+                       &map_two_bf16<formulas::Binary<Add>>};
 const MapOperator kSub{
-    "sub", Domain::no_bool, MapFunction::sub,
+    "sub",
+    Domain::no_bool,
+    MapFunction::sub,
     two_numbers<formulas::Binary<Subtract>>().with(
-        DType::u8, &map_two<formulas::Binary<Subtract>, std::uint8_t, std::uint8_t, std::uint8_t>)};
-const MapOperator kMul{"mul", Domain::all, MapFunction::mul,
-                       two_of_all<formulas::Binary<Multiply>>()};
+        DType::u8, &map_two<formulas::Binary<Subtract>, std::uint8_t, std::uint8_t, std::uint8_t>),
+    MapResult::same,
+    &map_two_bf16<formulas::Binary<Subtract>>};
+const MapOperator kMul{"mul",
+                       Domain::all,
+                       MapFunction::mul,
+                       two_of_all<formulas::Binary<Multiply>>(),
+                       MapResult::same,
+                       &map_two_bf16<formulas::Binary<Multiply>>};
 const MapOperator kDiv{"div", Domain::to_floating, MapFunction::div,
                        two_floating<formulas::Binary<Divide>>()};
 const MapOperator kMaximum{"maximum", Domain::all, MapFunction::maximum,

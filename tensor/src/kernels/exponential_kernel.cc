@@ -31,19 +31,18 @@ const MapOperator kMish{"mish", Domain::floating, MapFunction::mish,
 const MapOperator kElu{"elu", Domain::floating, MapFunction::elu, one_floating<formulas::Elu>()};
 const MapOperator kLogAddExp{"logaddexp", Domain::floating, MapFunction::logaddexp,
                              two_floating<formulas::LogAddExp>()};
-const MapOperator kSigmoidBackward{
-    "sigmoid_backward",
-    Domain::floating,
-    MapFunction::sigmoid_backward,
-    two_floating<formulas::SigmoidBackward>(),
-    MapResult::same,
-    &map_two<formulas::SigmoidBackward, BFloat16, BFloat16, BFloat16>};
+const MapOperator kSigmoidBackward{"sigmoid_backward",
+                                   Domain::floating,
+                                   MapFunction::sigmoid_backward,
+                                   two_floating<formulas::SigmoidBackward>(),
+                                   MapResult::same,
+                                   &map_two_bf16<formulas::SigmoidBackward>};
 const MapOperator kTanhBackward{"tanh_backward",
                                 Domain::floating,
                                 MapFunction::tanh_backward,
                                 two_floating<formulas::TanhBackward>(),
                                 MapResult::same,
-                                &map_two<formulas::TanhBackward, BFloat16, BFloat16, BFloat16>};
+                                &map_two_bf16<formulas::TanhBackward>};
 const MapOperator kSiluBackward{"silu_backward", Domain::floating, MapFunction::silu_backward,
                                 two_floating<formulas::SiluBackward>()};
 const MapOperator kGeluBackward{"gelu_backward", Domain::floating, MapFunction::gelu_backward,

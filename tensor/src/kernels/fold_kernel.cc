@@ -93,8 +93,8 @@ template <typename Op, typename T>
 void simple_panel(void* states, const char* data, std::int64_t row_step, std::int64_t count,
                   std::int64_t width) {
   using A = ComputeType<T>;
-  constexpr int kRows = 4;
-  A lanes[kFoldLanes * kPanelWidth];
+  constexpr int kRows = 8;
+  A lanes[kFoldLanes * kPanelBytes / sizeof(A)];
   // Lanes that no row reaches would stay neutral.
   std::int64_t used = kFoldLanes;
   while (used / 2 >= count) used /= 2;
@@ -107,6 +107,10 @@ void simple_panel(void* states, const char* data, std::int64_t row_step, std::in
       if (i + (kRows - 1) * kFoldLanes < count) {
         add_rows<Op, kRows, A, T>(own, data + i * row_step, step, width);
         continue;
+      }
+      if (i + (kRows / 2 - 1) * kFoldLanes < count) {
+        add_rows<Op, kRows / 2, A, T>(own, data + i * row_step, step, width);
+        i += kRows / 2 * kFoldLanes;
       }
       for (; i < count; i += kFoldLanes) {
         add_rows<Op, 1, A, T>(own, data + i * row_step, step, width);

@@ -13,8 +13,9 @@ namespace dtrun::tensors {
 
 constexpr std::int64_t kFoldBlock = 1024;
 constexpr std::int64_t kFoldLanes = 16;
-/// Results whose elements lie side by side are folded together, so many at most.
-constexpr std::int64_t kPanelWidth = 256;
+/// Results whose elements lie side by side are folded together, at most as many as have so many
+/// bytes of states.
+constexpr std::int64_t kPanelBytes = 4096;
 /// Blocks whose lanes are filled together: as many as hide the time that one addition takes.
 constexpr std::int64_t kFoldsAtOnce = 4;
 

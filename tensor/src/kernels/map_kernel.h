@@ -5,7 +5,9 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "dtrun/tensor/dtype.h"
@@ -65,6 +67,35 @@ template <typename F, typename Out, typename A, typename B, typename C>
 void map_three(void* out, const void* const* in, std::int64_t count, const MapNumbers& numbers) {
   map_lanes<F>(static_cast<Out*>(out), numbers, count, static_cast<const A*>(in[0]),
                static_cast<const B*>(in[1]), static_cast<const C*>(in[2]));
+}
+
+/// Of bf16, two elements a word: each of them is a float where the other is shifted or masked away.
+/// So nothing moves between the parts of a register, as it does where halves are widened. For
+/// functions that give an element the same bits in every lane, vectors or not: arithmetic.
+template <typename F>
+DTRUN_MULTIVERSION void map_words_of_two(BFloat16* out, const BFloat16* a, const BFloat16* b,
+                                         std::int64_t count) {
+  const auto word_at = [](const BFloat16* place) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, place, sizeof word);
+    return word;
+  };
+  const auto low = [](std::uint32_t word) { return std::bit_cast<float>(word << 16); };
+  const auto high = [](std::uint32_t word) { return std::bit_cast<float>(word & 0xffff0000u); };
+  count -= count % kLanes;  // says to the compiler what the caller keeps to
+  DTRUN_INDEPENDENT_ROUNDS
+  for (std::int64_t i = 0; i < count; i += 2) {
+    const std::uint32_t left = word_at(a + i), right = word_at(b + i);
+    const std::uint32_t first = to_bfloat16(F{}(low(left), low(right))).bits;
+    const std::uint32_t second = to_bfloat16(F{}(high(left), high(right))).bits;
+    const std::uint32_t both = first | second << 16;
+    std::memcpy(out + i, &both, sizeof both);
+  }
+}
+template <typename F>
+void map_two_bf16(void* out, const void* const* in, std::int64_t count, const MapNumbers&) {
+  map_words_of_two<F>(static_cast<BFloat16*>(out), static_cast<const BFloat16*>(in[0]),
+                      static_cast<const BFloat16*>(in[1]), count);
 }
 
 // The same loop for several dtypes.

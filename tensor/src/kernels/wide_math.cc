@@ -156,14 +156,16 @@ DTRUN_WIDE inline void store(BFloat16* out, __m512 value) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(out),
                       _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
 }
-DTRUN_WIDE inline void store_both(BFloat16* out, __m512 a, __m512 b, __m512i upper_halves) {
-  __m512i left = rounded_to_bfloat16(a);
-  __m512i right = rounded_to_bfloat16(b);
-  if (__builtin_expect(_mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q) != 0, 0)) {
-    left = with_nan(left, a);
-    right = with_nan(right, b);
+/// Elements 0, 2, 4... and 1, 3, 5..., of which each is the low and the high half of a word.
+DTRUN_WIDE inline void store_words(BFloat16* out, __m512 even, __m512 odd) {
+  __m512i low = rounded_to_bfloat16(even);
+  __m512i high = rounded_to_bfloat16(odd);
+  if (__builtin_expect(_mm512_cmp_ps_mask(even, odd, _CMP_UNORD_Q) != 0, 0)) {
+    low = with_nan(low, even);
+    high = with_nan(high, odd);
   }
-  _mm512_storeu_si512(out, _mm512_permutex2var_epi16(left, upper_halves, right));
+  constexpr __mmask32 kHighHalves = 0xaaaaaaaa;
+  _mm512_storeu_si512(out, _mm512_mask_blend_epi16(kHighHalves, _mm512_srli_epi32(low, 16), high));
 }
 
 template <MapFunction kFunction>
@@ -191,14 +193,15 @@ DTRUN_WIDE void run_wide_bf16(void* out, const void* const* in, std::int64_t cou
                               const MapNumbers&) {
   BFloat16* const to = static_cast<BFloat16*>(out);
   const BFloat16* const from = static_cast<const BFloat16*>(in[0]);
-  alignas(64) std::uint16_t places[2 * kLanes];
-  for (std::uint16_t i = 0; i < 2 * kLanes; ++i) places[i] = static_cast<std::uint16_t>(2 * i + 1);
-  const __m512i upper_halves = _mm512_load_si512(places);
+  // Two elements a word: nothing moves between the parts of a register, as where halves are
+  // widened.
+  const __m512i high_halves = _mm512_set1_epi32(static_cast<int>(0xffff0000));
   std::int64_t i = 0;
   for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
-    const __m512 a = value_of<kFunction>(load(from + i));
-    const __m512 b = value_of<kFunction>(load(from + i + kLanes));
-    store_both(to + i, a, b, upper_halves);
+    const __m512i words = _mm512_loadu_si512(from + i);
+    const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+    const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(words, high_halves));
+    store_words(to + i, value_of<kFunction>(even), value_of<kFunction>(odd));
   }
   if (i < count) store(to + i, value_of<kFunction>(load(from + i)));
 }

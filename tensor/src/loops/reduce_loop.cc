@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "copy_kernel.h"
+#include "dtrun/tensor/threads.h"
 #include "loops/dim_walk.h"
 #include "loops/scratch.h"
 #include "loops/thread_pool.h"
@@ -27,6 +28,7 @@ class Reduction {
     columns,  ///< the same for kernels without a panel
   };
   std::int64_t units() const { return outer_ * units_a_line_; }
+  std::int64_t panel_width() const;
   void run_unit(std::int64_t unit, bool parallel_blocks) const;
   void fold_block(std::byte* states, const char* data, std::int64_t block,
                   std::int64_t width) const;
@@ -97,12 +99,26 @@ Reduction::Reduction(const LocalTensor& target, const LocalTensor& source,
     // Wide where rows are runs in memory; half as wide where they are converted, into the cache.
     const bool runs = kernel.panel != nullptr && kept_.inner_step() == size;
     const bool direct = runs && same_dtype_ && folded_.is_one_run();
-    width_ = std::min(line_, direct ? kPanelWidth : runs ? kPanelWidth / 2 : std::int64_t{16});
+    constexpr std::int64_t kConverted = 128, kOther = 16;
+    width_ = std::min(line_, direct ? panel_width() : runs ? kConverted : kOther);
     side_ = kernel.panel != nullptr ? Side::panel : Side::columns;
   } else if (kernel.four != nullptr && is_run_ && blocks_ == 1) {
     width_ = std::min(line_, kFoldsAtOnce);
   }
   units_a_line_ = (line_ + width_ - 1) / width_;
+}
+
+/// No result depends on it. A row that is read whole comes faster from the third cache and from
+/// memory than pieces of it, whose lines share few places of the second cache; each thread should
+/// have a panel. The lanes of a narrow panel stay in the first cache: of few rows, which come from
+/// the second, that counts more.
+std::int64_t Reduction::panel_width() const {
+  constexpr std::int64_t kNarrow = 256, kManyRows = 256;
+  if (length_ < kManyRows) return kNarrow;
+  const std::int64_t widest = kPanelBytes / kernel_.state_bytes;
+  const std::int64_t lines = outer_ * blocks_, threads = num_threads();
+  const std::int64_t share = lines >= threads ? line_ : (line_ + threads - 1) / threads;
+  return std::clamp((share + kNarrow - 1) / kNarrow * kNarrow, kNarrow, widest);
 }
 
 void Reduction::run() {
@@ -252,7 +268,7 @@ void Reduction::load_sequence(std::byte* target, std::int64_t target_step, const
 void Reduction::finish(const std::byte* states, std::int64_t first, std::int64_t width) const {
   char* const results = target_ + first * result_size_;
   if (store_ == nullptr) return kernel_.finish(results, states, width, numbers_);
-  alignas(64) char computed[kPanelWidth * 8];
+  alignas(64) char computed[kPanelBytes];
   kernel_.finish(computed, states, width, numbers_);
   char* const pointers[] = {results, computed};
   const std::int64_t steps[] = {result_size_, static_cast<std::int64_t>(item_size(kernel_.result))};

@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "kernels/one_query_kernel.h"
 #include "ops/attention_operand.h"
 #include "ops/attention_scores.h"
 
@@ -17,6 +18,17 @@ constexpr std::int64_t kTurnedKeys = 64;
 std::int64_t tiles_of_chunk(std::int64_t products_of_tile) {
   constexpr std::int64_t kProducts = 1 << 17, kOwnCost = 1 << 13;
   return std::max<std::int64_t>(1, kProducts / (products_of_tile + kOwnCost));
+}
+
+/// Whether rows are as the kernels for one query take them.
+bool lie_in_groups(const HeadMatrices& in) {
+  return in.dtype() == DType::bf16 && in.column_step() == 1 && in.columns() > 0 &&
+         in.columns() % kOneQueryGroup == 0;
+}
+RowsOfBf16 rows_of_bf16(const HeadMatrices& in, std::int64_t head, std::int64_t first,
+                        std::int64_t count) {
+  return {reinterpret_cast<const BFloat16*>(in.at(head, first)), in.row_step(), count,
+          in.columns()};
 }
 
 /// result[columns, width]: rows as columns, filled up with 0.
@@ -40,7 +52,9 @@ class FewForward {
         scale_(static_cast<A>(form.scale)),
         heads_(heads_of_tile()),
         keys_(std::min(kKeys, in_tile_lanes(key_.rows()))),
-        turned_keys_(std::min(kTurnedKeys, keys_)),
+        is_as_it_lies_(std::is_same_v<A, float> && query_.rows() == 1 && lie_in_groups(key_) &&
+                       lie_in_groups(value_)),
+        turned_keys_(is_as_it_lies_ ? 0 : std::min(kTurnedKeys, keys_)),
         columns_(in_tile_lanes(value_.columns())) {}
 
   void run() const {
@@ -75,7 +89,8 @@ class FewForward {
 
   void run_tile(std::int64_t head) const {
     const std::int64_t rows = heads_ * query_.rows(), numbers = query_.columns();
-    const std::int64_t loaded = std::max(turned_keys_ * numbers, keys_ * columns_);
+    const std::int64_t loaded =
+        is_as_it_lies_ ? 0 : std::max(turned_keys_ * numbers, keys_ * columns_);
     Scratch scratch((rows * (keys_ + columns_ + numbers + kTileLanes + 1) + turned_keys_ * numbers +
                      loaded + kTileLanes) *
                     static_cast<std::int64_t>(sizeof(A)));
@@ -108,15 +123,9 @@ class FewForward {
   }
 
   void add_keys(std::int64_t head, std::int64_t first, const Room& room) const {
-    const std::int64_t rows = heads_ * query_.rows(), numbers = query_.columns();
+    const std::int64_t rows = heads_ * query_.rows();
     const std::int64_t keys = std::min(kKeys, key_.rows() - first);
-    for (std::int64_t k = 0; k < keys; k += kTurnedKeys) {
-      const std::int64_t some = std::min(kTurnedKeys, keys - k), width = in_tile_lanes(some);
-      turn(rows_of_numbers(key_, key_.at(head, first + k), some, numbers, room.loaded), some,
-           numbers, room.turned, width);
-      multiply_tile(TileProduct<A>{room.scores + k, keys_, room.queries, numbers, 1, room.turned,
-                                   width, rows, width, numbers, TileSum::fresh});
-    }
+    find_scores(head, first, keys, room);
     for (std::int64_t h = 0; h < heads_; ++h) {
       const ScoreTile<A> own{room.scores + h * query_.rows() * keys_, keys_, query_.rows(),
                              in_tile_lanes(keys)};
@@ -124,6 +133,42 @@ class FewForward {
     }
     AttentionKernels<A>::weigh({room.scores, keys_, rows, in_tile_lanes(keys)},
                                {room.greatest, room.total, room.results, columns_, columns_});
+    add_values(head, first, keys, room);
+  }
+
+  void find_scores(std::int64_t head, std::int64_t first, std::int64_t keys,
+                   const Room& room) const {
+    const std::int64_t rows = heads_ * query_.rows(), numbers = query_.columns();
+    if constexpr (std::is_same_v<A, float>) {
+      if (is_as_it_lies_) {
+        for (std::int64_t r = 0; r < rows; ++r) {
+          score_keys(room.scores + r * keys_, room.queries + r * numbers,
+                     rows_of_bf16(key_, head, first, keys));
+        }
+        return;
+      }
+    }
+    for (std::int64_t k = 0; k < keys; k += kTurnedKeys) {
+      const std::int64_t some = std::min(kTurnedKeys, keys - k), width = in_tile_lanes(some);
+      turn(rows_of_numbers(key_, key_.at(head, first + k), some, numbers, room.loaded), some,
+           numbers, room.turned, width);
+      multiply_tile(TileProduct<A>{room.scores + k, keys_, room.queries, numbers, 1, room.turned,
+                                   width, rows, width, numbers, TileSum::fresh});
+    }
+  }
+
+  void add_values(std::int64_t head, std::int64_t first, std::int64_t keys,
+                  const Room& room) const {
+    const std::int64_t rows = heads_ * query_.rows();
+    if constexpr (std::is_same_v<A, float>) {
+      if (is_as_it_lies_) {
+        for (std::int64_t r = 0; r < rows; ++r) {
+          add_weighted(room.results + r * columns_, room.scores + r * keys_,
+                       rows_of_bf16(value_, head, first, keys));
+        }
+        return;
+      }
+    }
     const RowsOfNumbers<A> values =
         rows_of_numbers(value_, value_.at(head, first), keys, columns_, room.loaded);
     multiply_tile(TileProduct<A>{room.results, columns_, room.scores, keys_, 1, values.data,
@@ -136,6 +181,7 @@ class FewForward {
   A scale_;
   std::int64_t heads_;        ///< of a tile
   std::int64_t keys_;         ///< from a row of scores to the next
+  bool is_as_it_lies_;        ///< keys and values meet the one query where they lie
   std::int64_t turned_keys_;  ///< at a time
   std::int64_t columns_;      ///< of values, in whole groups of lanes
 };

@@ -1,5 +1,6 @@
 // Attention of few positions: what a tile needs is brought into its order where the tile is
-// computed, in the first cache, for no other tile needs it. The bits are those of the other way.
+// computed, in the first cache, for no other tile needs it. The bits are those of the other way,
+// save of bf16, of which one query and its keys are not brought into any order.
 #pragma once
 
 #include "dtrun/tensor/ops/attention.h"

@@ -15,18 +15,22 @@ namespace dtrun::tensors {
 class ShapesOnly {
  public:
   /// @param on false: within another one, numbers are computed again
-  explicit ShapesOnly(bool on = true);
-  ~ShapesOnly();
+  explicit ShapesOnly(bool on = true) : before_(is_on_) { is_on_ = on; }
+  ~ShapesOnly() { is_on_ = before_; }
   ShapesOnly(const ShapesOnly&) = delete;
   ShapesOnly& operator=(const ShapesOnly&) = delete;
 
-  static bool stands();
+  static bool stands() { return is_on_; }
 
  private:
+  // Inline: every pointwise call asks for it. Calls of 4 elements take 90 ns.
+  inline static constinit thread_local bool is_on_ = false;
   const bool before_;
 };
 
 /// For an operation with such a result: on where one stands and the result is floating-point.
-ShapesOnly shapes_only_for(DType result);
+inline ShapesOnly shapes_only_for(DType result) {
+  return ShapesOnly(ShapesOnly::stands() && is_floating_point(result));
+}
 
 }  // namespace dtrun::tensors

@@ -17,7 +17,7 @@ std::string sharding_svg(const Tensor& x);
 /// The elements that each rank holds, drawn where the rank stands in the mesh: the last axis goes
 /// across, the one before it downwards, and each coordinate of the others has a picture of its own.
 /// Collective: all ranks get the text. @throws Error kInvalidArgument for a local tensor, and for a
-/// Partial one, whose terms are no elements; kUsage outside of the mesh
+/// Partial one, whose terms are no elements; kUsage outside of the mesh and in predict_step()
 std::string shards_text(const Tensor& x);
 
 }  // namespace dtrun::dtensor
