@@ -356,6 +356,16 @@ TEST(AutogradTest, ACheckpointMayChangeInPlaceWhatItHasMadeAlone) {
   };
   checkpoint(own, x).sum().backward();
   EXPECT_NEAR(weight.grad().to_vector()[1], 2 * std::exp(2 * 4 + 1), 1e-3);
+  // What communication has made is its own, too.
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor cut = distribute_tensor(leaf_of({0.5, 2}).detach(), mesh, {Shard(0)});
+    cut.requires_grad_();
+    checkpoint([](const Tensor& in) { return in.redistribute({Replicate()}).mul_(2.0).exp(); }, cut)
+        .sum()
+        .backward();
+    EXPECT_NEAR(cut.grad().full_tensor().to_vector()[1], 2 * std::exp(4), 1e-9);
+  });
   // Run once, it may change what it likes.
   const NoGrad no_grad;
   checkpoint([&](const Tensor& in) { return calls.add_(1), exp(in); }, x);
