@@ -10,6 +10,7 @@
 #include "cuda/memory.h"
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
+#include "dtrun/tensor/own_storages.h"
 #include "host_blocks.h"
 #include "host_meter.h"
 #include "thread_blocks.h"
@@ -48,9 +49,15 @@ void release_block(void* block, std::size_t bytes) noexcept {
 }  // namespace
 
 StoragePointer Storage::allocate(std::size_t bytes, Device device) {
-  if (device.is_cpu()) return allocate_host(bytes);
-  void* const data = cuda::allocate(bytes, device.index);
-  return StoragePointer(new Storage(data, bytes, device, Owner::cuda));
+  StoragePointer storage;
+  if (device.is_cpu()) {
+    storage = allocate_host(bytes);
+  } else {
+    storage = StoragePointer(
+        new Storage(cuda::allocate(bytes, device.index), bytes, device, Owner::cuda));
+  }
+  OwnStorages::note(*storage);
+  return storage;
 }
 
 /// The elements of small ones stand behind the Storage in one block, which it begins. Large ones
@@ -74,6 +81,7 @@ StoragePointer Storage::wrap(void* data, std::size_t bytes, Device device,
                              std::function<void()> release) {
   StoragePointer storage(new Storage(data, bytes, device, Owner::caller));
   storage->release_ = std::move(release);
+  OwnStorages::note(*storage);
   return storage;
 }
 

@@ -314,12 +314,62 @@ TEST(AutogradTest, ACheckpointWhoseGradientWouldBeWrongIsRefused) {
   x.add_(1);
   expect_refused([&] { y.backward(); }, "changed in place");
   EXPECT_FALSE(weight.grad().defined());
-  const auto writes = [&](const Tensor& in) { return exp(in.mul_(weight)); };
+  // Past the operators.
+  const auto writes = [](const Tensor& in) { return tensors::mul_(in.local(), 2), exp(in); };
   expect_refused([&] { checkpoint(writes, x); },
                  "a function that changes its input of shape [2] in place");
-  // What it has made itself it may change.
-  checkpoint([&](const Tensor& in) { return exp(in.clone().mul_(weight)); }, x).sum().backward();
-  EXPECT_TRUE(weight.grad().defined());
+}
+
+TEST(AutogradTest, ACheckpointMayChangeInPlaceWhatItHasMadeAlone) {
+  const Tensor weight = leaf_of({3, 4}), x = leaf_of({0.5, 2});
+  const Tensor calls = full({2}, 0), before = x.detach().clone();
+  const auto refused = [&](const std::function<Tensor(const Tensor&)>& f, const char* words) {
+    expect_refused([&] { checkpoint(f, x); }, words);
+    expect_refused([&] { checkpoint([&](const Tensor& in) { return checkpoint(f, in); }, x); },
+                   words);
+  };
+  refused([&](const Tensor& in) { return exp(in.mul_(weight)); },
+          "mul_ within checkpoint() on a tensor of shape [2] that was made before it");
+  refused([&](const Tensor& in) { return calls.add_(1), exp(in * weight); },
+          "add_ within checkpoint() on a tensor of shape [2]");
+  refused([&](const Tensor& in) { return calls.narrow(0, 1, 1).fill_(1), exp(in * weight); },
+          "fill_ within checkpoint() on a tensor of shape [1]");
+  refused([&](const Tensor& in) { return calls.copy_(in), exp(in * weight); },
+          "copy_ within checkpoint()");
+  // Of the outer checkpoint, which runs the inner one twice.
+  expect_refused(
+      [&] {
+        checkpoint(
+            [&](const Tensor& in) {
+              const Tensor sums = in.clone();
+              return checkpoint([&](const Tensor& y) { return sums.add_(y), y * weight; }, in);
+            },
+            x);
+      },
+      "add_ within checkpoint()");
+  EXPECT_EQ(calls.to_vector(), (Values{0, 0}));
+  EXPECT_EQ(x.to_vector(), before.to_vector());
+  // Its own, also what an inner one has made.
+  const auto own = [&](const Tensor& in) {
+    const Tensor y = checkpoint([&](const Tensor& z) { return z.clone().mul_(weight); }, in);
+    return exp(y.detach().clone().add_(1)) * y;
+  };
+  checkpoint(own, x).sum().backward();
+  EXPECT_NEAR(weight.grad().to_vector()[1], 2 * std::exp(2 * 4 + 1), 1e-3);
+  // What communication has made is its own, too.
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor cut = distribute_tensor(leaf_of({0.5, 2}).detach(), mesh, {Shard(0)});
+    cut.requires_grad_();
+    checkpoint([](const Tensor& in) { return in.redistribute({Replicate()}).mul_(2.0).exp(); }, cut)
+        .sum()
+        .backward();
+    EXPECT_NEAR(cut.grad().full_tensor().to_vector()[1], 2 * std::exp(4), 1e-9);
+  });
+  // Run once, it may change what it likes.
+  const NoGrad no_grad;
+  checkpoint([&](const Tensor& in) { return calls.add_(1), exp(in); }, x);
+  EXPECT_EQ(calls.to_vector(), (Values{1, 1}));
 }
 
 TEST(AutogradTest, AGraphKeepsWhatItNeedsAndGoesWithItsTensors) {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -24,6 +26,15 @@ class CheckpointFolder {
     const std::size_t begin = text.find("\"tensors\":["), end = text.rfind(",\n\"checksum\"");
     EXPECT_LT(begin, end) << text;
     return begin < end ? text.substr(begin, end - begin) : "";
+  }
+  /// The last step whose checkpoint has its final name; -1: there is none.
+  int last_kept() const {
+    int last = -1;
+    for (const auto& entry : std::filesystem::directory_iterator(path_)) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with("step-")) last = std::max(last, std::atoi(name.c_str() + 5));
+    }
+    return last;
   }
 
  private:

@@ -338,6 +338,19 @@ std::vector<std::string> joined(std::vector<std::string> line,
   return line;
 }
 
+/// Of the only line that begins with these words; -1: there is none.
+int step_after(const CommandResult& result, const std::string& words) {
+  const std::string out = "\n" + result.out;
+  const std::size_t line = out.find("\n" + words);
+  EXPECT_NE(line, std::string::npos) << words << "\n" << result.describe();
+  if (line == std::string::npos) return -1;
+  EXPECT_EQ(out.find("\n" + words, line + 1), std::string::npos) << result.describe();
+  return std::atoi(out.c_str() + line + 1 + words.size());
+}
+int step_gone_on_after(const CommandResult& result) {
+  return step_after(result, "goes on after step ");
+}
+
 struct KilledTraining {
   const char* axes;
   int ranks;
@@ -356,6 +369,8 @@ TEST_P(TrainingKillTest, AGptWhoseRankIsKilledEndsWithTheSameBits) {
                     small_gpt(killed, steps)),
              joined(mesh, {"--checkpoint-async", ranks == 2 ? "on" : "off"})));
   ASSERT_TRUE(job.wait_for_output("step   10 "));
+  const int kept = killed.last_kept();
+  EXPECT_GE(kept, 5);
   bool has_killed = false;
   for (const pid_t pid : launcher::processes_with(killed.path())) {
     std::error_code none;
@@ -366,7 +381,9 @@ TEST_P(TrainingKillTest, AGptWhoseRankIsKilledEndsWithTheSameBits) {
   EXPECT_TRUE(has_killed);
   const CommandResult result = job.finish();
   EXPECT_EQ(last_loss(result), loss);
-  EXPECT_NE(result.out.find("goes on after step "), std::string::npos) << result.describe();
+  const int after = step_gone_on_after(result);
+  EXPECT_GE(after, kept) << result.describe();
+  EXPECT_LT(after, steps);
   EXPECT_EQ(killed.elements_of(steps), calm.elements_of(steps));
 }
 
@@ -398,13 +415,17 @@ TEST(TrainingTest, AGptOfWhichANodeIsKilledGoesOnAndEndsWithTheSameBits) {
   const auto head = node(0);
   auto member = node(1);
   ASSERT_TRUE(head->wait_for_output("step   10 "));
+  const int kept = killed.last_kept();
+  EXPECT_GE(kept, 5);
   member->signal(SIGKILL);
   member->finish();
   member = node(1);
   const CommandResult result = head->finish(), other = member->finish();
   EXPECT_EQ(other.exit_code, 0) << other.describe();
   EXPECT_EQ(last_loss(result), loss);
-  EXPECT_NE(result.out.find("goes on after step "), std::string::npos) << result.describe();
+  const int after = step_gone_on_after(result);
+  EXPECT_GE(after, kept) << result.describe();
+  EXPECT_LT(after, kSteps);
   EXPECT_EQ(killed.elements_of(kSteps), calm.elements_of(kSteps));
 }
 
@@ -424,10 +445,10 @@ TEST(TrainingTest, ADrainedGptSavesItsLastStepAndEndsWithTryLater) {
     job.signal(warning);
     const CommandResult first = job.finish();
     EXPECT_EQ(first.exit_code, 75) << first.describe();
-    EXPECT_NE(first.out.find("was asked to end, and has saved step "), std::string::npos)
-        << first.describe();
+    const int saved = step_after(first, "was asked to end, and has saved step ");
+    EXPECT_GE(saved, 5);
     const CommandResult second = run_command(line);
-    EXPECT_NE(second.out.find("goes on after step "), std::string::npos) << second.describe();
+    EXPECT_EQ(step_gone_on_after(second), saved);
     EXPECT_EQ(last_loss(second), loss);
     EXPECT_EQ(drained.elements_of(240), calm.elements_of(240));
   }

@@ -1,4 +1,5 @@
 // checkpoint: runs a function again in backward instead of saving its intermediate results.
+#include <optional>
 #include <utility>
 
 #include "autograd/op_node.h"
@@ -9,6 +10,7 @@
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/autograd/random_state.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/own_storages.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -19,7 +21,8 @@ class CheckpointNode : public StepNode {
   bool fills_other_leaves() const override { return true; }
 };
 
-/// Done a second time, the writes would find what the first ones left.
+/// Done a second time, the writes would find what the first ones left. Operators in place refuse
+/// that themselves (OwnStorages); this is for other writes to the elements.
 void check_not_written(const Saved& saved) {
   if (saved.local.storage()->version() == saved.version) return;
   throw base::Error(base::ErrorCode::kInvalidArgument,
@@ -37,6 +40,10 @@ Tensor checkpoint(const std::function<Tensor(const Tensor&)>& f, const Tensor& x
   const Saved before = Saved::of(x);
   {
     const RunTwiceScope twice(Graph::is_on());
+    // Also within another checkpoint's first run, which records nothing: this one is run twice
+    // then.
+    std::optional<tensors::OwnStorages> written_alone;
+    if (RunTwiceScope::stands()) written_alone.emplace();
     const NoGrad no_grad;
     result = f(x.detach()).detach();
   }

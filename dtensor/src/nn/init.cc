@@ -1,14 +1,21 @@
 #include "dtrun/dtensor/nn/init.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "autograd/deferred.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/mesh/spec.h"
 #include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/products.h"
 #include "dtrun/dtensor/ops/random.h"
 
 namespace dtrun::dtensor::nn::init {
@@ -24,10 +31,11 @@ Tensor normal_like(const Tensor& tensor) {
   return randn(tensor.shape(), tensor.device_mesh(), tensor.placements(), tensor.dtype());
 }
 
-/// sqrt(gain^2 / fan_in), for a leaky_relu.
-double kaiming_stddev(const Tensor& weight, double negative_slope) {
-  const auto fan = static_cast<double>(fans_of(weight.shape()).in);
-  return fan == 0 ? 0 : std::sqrt(2 / ((1 + negative_slope * negative_slope) * fan));
+double kaiming_stddev(const Tensor& weight, double negative_slope, FanMode mode,
+                      Nonlinearity nonlinearity) {
+  const Fans fans = fans_of(weight.shape());
+  const auto fan = static_cast<double>(mode == FanMode::fan_in ? fans.in : fans.out);
+  return fan == 0 ? 0 : calculate_gain(nonlinearity, negative_slope) / std::sqrt(fan);
 }
 double xavier_stddev(const Tensor& weight, double gain) {
   const Fans fans = fans_of(weight.shape());
@@ -44,6 +52,44 @@ Tensor inverse_erf(const Tensor& y) {
   for (int step = 0; step < 3; ++step)
     x = x - (erf(x) - y) * exp(square(x)) * (std::sqrt(std::numbers::pi) / 2);
   return x;
+}
+
+/// What is left of each row without those before it, of length 1.
+void orthonormalize(std::vector<double>& rows, std::int64_t length) {
+  const auto product = [](std::span<const double> a, std::span<const double> b) {
+    return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+  };
+  const auto width = static_cast<std::size_t>(length);
+  for (std::size_t begin = 0; begin < rows.size(); begin += width) {
+    const std::span<double> row(&rows[begin], width);
+    for (std::size_t before = 0; before < begin; before += width) {
+      const std::span<const double> other(&rows[before], width);
+      const double along = product(row, other);
+      for (std::size_t k = 0; k < width; ++k) row[k] -= along * other[k];
+    }
+    const double norm = std::sqrt(product(row, row));
+    for (double& number : row) number /= norm;
+  }
+}
+
+/// The Q of a QR decomposition whose R has a positive diagonal, transposed: that of normal numbers
+/// is spread evenly over all such matrices. By blocks, for products of matrices are fast.
+Tensor with_orthonormal_rows(const Tensor& matrix) {
+  constexpr std::int64_t kBlock = 32;
+  const std::int64_t count = matrix.size(0), length = matrix.size(1);
+  const Tensor done = matrix.clone();
+  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+    const std::int64_t height = std::min(kBlock, count - begin);
+    const Tensor place = done.narrow(0, begin, height), before = done.narrow(0, 0, begin);
+    // Twice: what rounding leaves of the rows before is then of the size of rounding itself.
+    for (int pass = 0; pass < 2; ++pass) {
+      const Tensor rest = begin == 0 ? place : place - mm(mm(place, before.t()), before);
+      std::vector<double> rows = rest.to_vector();
+      orthonormalize(rows, length);
+      place.copy_(tensor_from(rows, {height, length}, DType::f64));
+    }
+  }
+  return done;
 }
 
 /// Of the standard normal distribution.
@@ -112,12 +158,66 @@ const Tensor& zeros_(const Tensor& tensor) {
 const Tensor& ones_(const Tensor& tensor) {
   return constant_(tensor, 1);
 }
-const Tensor& kaiming_uniform_(const Tensor& weight, double negative_slope) {
-  const double bound = std::sqrt(3.0) * kaiming_stddev(weight, negative_slope);
+const Tensor& eye_(const Tensor& matrix) {
+  if (matrix.dim() != 2) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      "eye_ of a tensor of shape " + tensors::shape_to_string(matrix.shape()),
+                      "an identity is a matrix", "a tensor of two dims");
+  }
+  Deferred::write(matrix, 0, [](const Tensor& target) {
+    const NoGrad no_grad;
+    const std::int64_t rows = target.size(0), columns = target.size(1);
+    target.copy_(target.is_distributed()
+                     ? eye(rows, columns, target.device_mesh(), target.placements(), target.dtype())
+                     : eye(rows, columns, {target.dtype(), target.device()}));
+  });
+  return matrix;
+}
+const Tensor& orthogonal_(const Tensor& weight, double gain) {
+  fans_of(weight.shape());  // refuses less than two dims
+  Deferred::write(weight, 1, [gain](const Tensor& target) {
+    const NoGrad no_grad;
+    const Shape shape = target.shape();
+    const bool is_distributed = target.is_distributed();
+    const Placements whole(is_distributed ? target.placements().size() : 0, Replicate());
+    const Tensor drawn = is_distributed ? randn(shape, target.device_mesh(), whole, DType::f64)
+                                        : randn(shape, {DType::f64, tensors::kCpu});
+    if (target.numel() == 0 || (is_distributed && target.spec().is_outside())) return;
+    const Tensor matrix =
+        Tensor(drawn.local()).to(tensors::kCpu).reshape({shape[0], target.numel() / shape[0]});
+    const bool is_tall = matrix.size(0) > matrix.size(1);
+    const Tensor rows = with_orthonormal_rows(is_tall ? matrix.t() : matrix);
+    const Tensor numbers =
+        ((is_tall ? rows.t() : rows) * gain).reshape(shape).to(target.dtype()).to(target.device());
+    target.copy_(is_distributed ? Tensor::from_local(numbers, target.device_mesh(), whole)
+                                : numbers);
+  });
+  return weight;
+}
+double calculate_gain(Nonlinearity nonlinearity, double negative_slope) {
+  switch (nonlinearity) {
+    case Nonlinearity::linear:
+    case Nonlinearity::sigmoid:
+      break;
+    case Nonlinearity::tanh:
+      return 5.0 / 3;
+    case Nonlinearity::relu:
+      return std::numbers::sqrt2;
+    case Nonlinearity::leaky_relu:
+      return std::sqrt(2 / (1 + negative_slope * negative_slope));
+    case Nonlinearity::selu:
+      return 0.75;
+  }
+  return 1;
+}
+const Tensor& kaiming_uniform_(const Tensor& weight, double negative_slope, FanMode mode,
+                               Nonlinearity nonlinearity) {
+  const double bound = std::sqrt(3.0) * kaiming_stddev(weight, negative_slope, mode, nonlinearity);
   return uniform_(weight, -bound, bound);
 }
-const Tensor& kaiming_normal_(const Tensor& weight, double negative_slope) {
-  return normal_(weight, 0, kaiming_stddev(weight, negative_slope));
+const Tensor& kaiming_normal_(const Tensor& weight, double negative_slope, FanMode mode,
+                              Nonlinearity nonlinearity) {
+  return normal_(weight, 0, kaiming_stddev(weight, negative_slope, mode, nonlinearity));
 }
 const Tensor& xavier_uniform_(const Tensor& weight, double gain) {
   const double bound = std::sqrt(3.0) * xavier_stddev(weight, gain);

@@ -13,6 +13,7 @@
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/own_storages.h"
 #include "move/cause.h"
 #include "move/move_observer.h"
 
@@ -22,7 +23,22 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
+bool is_outside(const Tensor& tensor) {
+  return tensor.is_distributed() && tensor.spec().is_outside();
+}
+
+/// What a checkpoint() around this call has not made would be changed once more by its backward.
+void check_not_run_twice(const char* op, const Tensor& target) {
+  if (is_outside(target) || !tensors::OwnStorages::lack(*target.local().storage())) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              std::string(op) + " within checkpoint() on a tensor of shape " +
+                  tensors::shape_to_string(target.shape()) + " that was made before it",
+              "backward runs the function again, and would change the tensor a second time",
+              "the form that makes a new tensor, or clone() it within the function");
+}
+
 void check_writable(const char* op, const Tensor& target) {
+  check_not_run_twice(op, target);
   if (!target.requires_grad() || !Graph::is_on()) return;
   if (target.is_leaf()) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -96,10 +112,6 @@ void check_result(const char* op, const Tensor& target, const Tensor& result) {
                   std::string(tensors::dtype_short_name(result.dtype())) +
                   tensors::shape_to_string(result.shape()),
               "which does not fit into it", "the form that makes a new tensor");
-}
-
-bool is_outside(const Tensor& tensor) {
-  return tensor.is_distributed() && tensor.spec().is_outside();
 }
 
 /// retain_grad() was said of the tensor, not of what made its numbers before.

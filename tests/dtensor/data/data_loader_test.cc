@@ -9,10 +9,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <cstdio>
 #include <fstream>
 #include <limits>
+#include <mutex>
 #include <set>
 
 #include "data/shuffle.h"
@@ -199,14 +202,25 @@ struct Counting : Dataset {
   explicit Counting(Odd its_kind = Odd::none) : odd(its_kind) {}
   std::int64_t size() const override { return 100; }
   Tensors get(std::int64_t index) const override {
-    ++asked;
+    {
+      const std::lock_guard lock(mutex);
+      ++asked;
+    }
+    changed.notify_all();
     if (index != 3 || odd == Odd::none) return {zeros(2), zeros(1)};
     if (odd == Odd::fewer) return {zeros(2)};
     if (odd == Odd::more) return {zeros(2), zeros(1), zeros(1)};
     if (odd == Odd::longer) return {zeros(2), zeros(5)};
     return {zeros(2), Tensor()};
   }
+  /// False: it has not been asked so often within the limit of a test that hangs.
+  bool waits_until_asked(int times) const {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, std::chrono::seconds(30), [&] { return asked >= times; });
+  }
   const Odd odd;
+  mutable std::mutex mutex;
+  mutable std::condition_variable changed;
   mutable std::atomic<int> asked = 0;
 };
 
@@ -230,6 +244,21 @@ TEST(DataLoaderTest, NoMoreBatchesAreMadeAheadThanAreAskedFor) {
     // The one that was given, and the one that waits.
     EXPECT_LE(set->asked, i + 1);
   }
+}
+
+TEST(DataLoaderTest, BatchesAreMadeAheadWithoutAnotherNext) {
+  for (const int prefetch : {1, 2}) {
+    const auto set = std::make_shared<Counting>();
+    DataLoader loader(set, {.prefetch = prefetch});
+    for (int i = 1; i <= 3; ++i) {
+      loader.next();
+      EXPECT_TRUE(set->waits_until_asked(i + prefetch)) << i << " of " << prefetch;
+    }
+  }
+  const auto set = std::make_shared<Counting>();
+  DataLoader loader(set, {.prefetch = 0});
+  loader.next();
+  EXPECT_EQ(set->asked, 1);
 }
 
 /// A file for one test.

@@ -17,8 +17,10 @@
 #include "dtrun/dtensor/nn/rotary_embedding.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/ops/products.h"
 #include "dtrun/dtensor/ops/random.h"
 #include "dtrun/dtensor/ops/reduction.h"
+#include "dtrun/dtensor/ops/views.h"
 #include "support/rank_threads.h"
 
 namespace dtrun::dtensor::nn {
@@ -59,6 +61,46 @@ TEST(LayersTest, InitSpreadsByTheFans) {
   EXPECT_TRUE(equal(init::constant_(weight, 3), full({100, 30, 2}, 3)));
   EXPECT_TRUE(equal(init::ones_(weight), ones({100, 30, 2})));
   expect_refused([] { init::kaiming_uniform_(empty({3})); }, "[out, in]");
+  // torch.nn.init's gains, and its bounds for mode="fan_out".
+  using init::Nonlinearity;
+  EXPECT_EQ(init::calculate_gain(Nonlinearity::linear), 1);
+  EXPECT_EQ(init::calculate_gain(Nonlinearity::sigmoid), 1);
+  EXPECT_DOUBLE_EQ(init::calculate_gain(Nonlinearity::tanh), 1.6666666666666667);
+  EXPECT_DOUBLE_EQ(init::calculate_gain(Nonlinearity::relu), 1.4142135623730951);
+  EXPECT_DOUBLE_EQ(init::calculate_gain(Nonlinearity::leaky_relu), 1.4141428569978354);
+  EXPECT_DOUBLE_EQ(init::calculate_gain(Nonlinearity::leaky_relu, 0.2), 1.3867504905630728);
+  EXPECT_EQ(init::calculate_gain(Nonlinearity::selu), 0.75);
+  init::kaiming_normal_(weight, 0, init::FanMode::fan_out);
+  EXPECT_NEAR(weight.stddev().item(), std::sqrt(2.0 / 200), 0.005);
+  init::kaiming_uniform_(weight, 0, init::FanMode::fan_out, Nonlinearity::tanh);
+  EXPECT_LE(greatest(weight), 0.20412416);
+  EXPECT_GT(greatest(weight), 0.2);
+}
+
+TEST(LayersTest, OrthogonalMatricesAreAndIdentitiesToo) {
+  const auto kDoubles = tensors::TensorOptions{.dtype = DType::f64};
+  // Wide, tall, square, of more than two dims, and of more than one block of rows.
+  for (const Shape& shape :
+       {Shape{3, 5}, Shape{5, 3}, Shape{100, 100}, Shape{6, 2, 2}, Shape{70, 40, 3}}) {
+    const Tensor weight = init::orthogonal_(empty(shape, kDoubles), 2);
+    const Tensor matrix = flatten(weight, 1);
+    const bool is_tall = matrix.size(0) > matrix.size(1);
+    const Tensor products = is_tall ? mm(matrix.t(), matrix) : mm(matrix, matrix.t());
+    EXPECT_LT(greatest(products - eye(products.size(0), kDoubles) * 4), 1e-14);
+  }
+  // Even over all: rotations and reflections come as often, and no direction is preferred.
+  double determinants = 0, firsts = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const std::vector<double> q = init::orthogonal_(empty({2, 2}, kDoubles)).to_vector();
+    determinants += q[0] * q[3] - q[1] * q[2];
+    firsts += q[0];
+  }
+  EXPECT_NEAR(determinants / 1000, 0, 0.15);
+  EXPECT_NEAR(firsts / 1000, 0, 0.1);
+  EXPECT_EQ(init::orthogonal_(empty({0, 4})).numel(), 0);
+  EXPECT_TRUE(equal(init::eye_(empty({2, 3})), eye(2, 3)));
+  expect_refused([] { init::orthogonal_(empty({3})); }, "[out, in]");
+  expect_refused([] { init::eye_(empty({2, 2, 2})); }, "an identity is a matrix");
 }
 
 TEST(LayersTest, TruncatedNormalsStayBetweenTheirBoundsAndAreSpreadAsNormals) {
@@ -102,7 +144,8 @@ TEST(LayersTest, EveryMeshHasTheFirstNumbersOfOneRank) {
     manual_seed(9);
     return Tensors{init::uniform_(like, -1, 2).detach().clone(),
                    init::normal_(like, 1, 3).detach().clone(),
-                   init::trunc_normal_(like, 1, 3).detach().clone()};
+                   init::trunc_normal_(like, 1, 3).detach().clone(),
+                   init::orthogonal_(like, 2).detach().clone(), init::eye_(like).detach().clone()};
   };
   const Tensors whole = numbers(empty({6, 4}));
   test::run_ranks(4, [&](const ProcessGroup& group) {

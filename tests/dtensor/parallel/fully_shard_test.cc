@@ -501,6 +501,42 @@ TEST(FullyShardTest, ARankHoldsItsPartsAndFewUnitsThatAreWhole) {
   }
 }
 
+/// How many gathers have been started when each unit's forward begins, then when its backward does.
+std::vector<std::int64_t> gathers_at(const ProcessGroup& group, int prefetch) {
+  const DeviceMesh mesh(group, {2}, {"dp"});
+  nn::Sequential model;
+  for (int i = 0; i < 4; ++i) model->push_back(nn::Linear(8, 8));
+  fully_shard(*model, mesh, {.units = {"*"}, .prefetch = prefetch});
+  std::optional<CommCounter> counter;
+  std::vector<std::int64_t> started;
+  const auto note = [&] {
+    if (counter) started.push_back(counter->get_comm_counts()["all_gather"]);
+  };
+  // After fully_shard's own hooks: what a unit needs, and what it asks for ahead, has been started.
+  for (nn::Module& unit : *model) {
+    unit.register_forward_pre_hook([&](nn::Module&, const Tensors&) { return note(), Tensors(); });
+    unit.register_forward_hook([&](nn::Module&, const Tensors&, const Tensors& outputs) {
+      outputs[0].register_hook([&](const Tensor&) { return note(), Tensor(); });
+      return outputs;
+    });
+  }
+  const auto step = [&] { sum(square(model(ones({2, 8})))).backward(); };
+  step();  // learns the order
+  counter.emplace();
+  step();
+  return started;
+}
+
+TEST(FullyShardTest, UnitsAreGatheredAsFarAheadAsIsAskedFor) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    // The last unit stays whole for its backward: seven gathers for four units on two ways.
+    using Started = std::vector<std::int64_t>;
+    EXPECT_EQ(gathers_at(group, 0), (Started{1, 2, 3, 4, 4, 5, 6, 7}));
+    EXPECT_EQ(gathers_at(group, 1), (Started{2, 3, 4, 4, 5, 6, 7, 7}));
+    EXPECT_EQ(gathers_at(group, 2), (Started{3, 4, 4, 4, 6, 7, 7, 7}));
+  });
+}
+
 /// Its gradient is the parameter itself, in the same memory.
 struct HalfOfSquares : autograd::Function<HalfOfSquares> {
   static Tensor forward(autograd::FunctionContext& ctx, const Tensor& x) {

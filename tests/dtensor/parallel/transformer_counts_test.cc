@@ -2,6 +2,11 @@
 // the most that is allowed (test_tp_examples.py: two layers, eight samples of eight tokens).
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "dtensor/parallel/small_models.h"
 #include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/ops/attention.h"
@@ -84,16 +89,32 @@ struct CountedStep {
   Counts forward, backward, optimizer;
 };
 
+/// Parameters of other names want no gradients. Empty: all want them.
+void thaw(nn::Module& module, const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  std::size_t found = 0;
+  for (const auto& [name, parameter] : module.named_parameters()) {
+    const bool is_thawed = std::ranges::find(names, name) != names.end();
+    Tensor(parameter).requires_grad_(is_thawed);
+    found += is_thawed ? 1 : 0;
+  }
+  EXPECT_EQ(found, names.size());
+}
+
 /// Two ranks take a step; losses, gradients and weights are one rank's.
-CountedStep counted(const ParallelPlan& plan) {
+CountedStep counted(const ParallelPlan& plan, const std::vector<std::string>& thawed = {}) {
   const auto whole = made_transformer();
+  thaw(*whole, thawed);
   transformer_loss(*whole).backward();
   CountedStep step;
   test::run_ranks(2, [&](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2}, {"tp"});
     const auto model = made_transformer();
     parallelize(*model, mesh, plan);
-    optim::AdamW optimizer(model->parameters());
+    thaw(*model, thawed);
+    Tensors trained = model->parameters();
+    std::erase_if(trained, [](const Tensor& parameter) { return !parameter.requires_grad(); });
+    optim::AdamW optimizer(trained);
     CommCounter counter;
     CountedStep found;
     const Tensor loss = transformer_loss(*model);
@@ -134,28 +155,137 @@ TEST(TransformerCountsTest, ColumnsThenRowsTalkAsOftenAsPyTorchs) {
   EXPECT_EQ(joined.backward, (Counts{{"all_reduce", 4}, {"all_gather", 1}}));
 }
 
-TEST(TransformerCountsTest, ACutSequenceTalksNoMoreThanPyTorchs) {
+ParallelPlan cut_sequence() {
   const PrepareOptions gathered{
       .given = {Shard(1)}, .wanted = {Replicate()}, .result = Result::distributed};
-  const CountedStep step = counted({{"tokens", Rowwise({.output = Shard(1)})},
-                                    {"places", Rowwise({.output = Shard(1)})},
-                                    {"layers.*.attention_norm", Sequence()},
-                                    {"layers.*.attention", PrepareInput(gathered)},
-                                    {"layers.*.attention.query", Colwise()},
-                                    {"layers.*.attention.key", Colwise()},
-                                    {"layers.*.attention.value", Colwise()},
-                                    {"layers.*.attention.output", Rowwise({.output = Shard(1)})},
-                                    {"layers.*.norm", Sequence()},
-                                    {"layers.*.feed_forward", PrepareInput(gathered)},
-                                    {"layers.*.feed_forward.up", Colwise()},
-                                    {"layers.*.feed_forward.down", Rowwise({.output = Shard(1)})},
-                                    {"norm", Sequence()},
-                                    {"head", Colwise({.input = Shard(1), .output = Replicate()})}});
+  return {{"tokens", Rowwise({.output = Shard(1)})},
+          {"places", Rowwise({.output = Shard(1)})},
+          {"layers.*.attention_norm", Sequence()},
+          {"layers.*.attention", PrepareInput(gathered)},
+          {"layers.*.attention.query", Colwise()},
+          {"layers.*.attention.key", Colwise()},
+          {"layers.*.attention.value", Colwise()},
+          {"layers.*.attention.output", Rowwise({.output = Shard(1)})},
+          {"layers.*.norm", Sequence()},
+          {"layers.*.feed_forward", PrepareInput(gathered)},
+          {"layers.*.feed_forward.up", Colwise()},
+          {"layers.*.feed_forward.down", Rowwise({.output = Shard(1)})},
+          {"norm", Sequence()},
+          {"head", Colwise({.input = Shard(1), .output = Replicate()})}};
+}
+
+TEST(TransformerCountsTest, ACutSequenceTalksNoMoreThanPyTorchs) {
+  const CountedStep step = counted(cut_sequence());
   EXPECT_EQ(step.forward, (Counts{{"reduce_scatter", 6}, {"all_gather", 6}}));
   // PyTorch: 5 and 6, one of which is the head's again, and in the optimizer 30 sums, three for
   // each parameter of a norm. Here each of those gradients is summed once, when it is complete.
   EXPECT_EQ(step.backward, (Counts{{"reduce_scatter", 4}, {"all_gather", 7}, {"all_reduce", 10}}));
   EXPECT_TRUE(step.optimizer.empty());
+}
+
+// test_transformer_req_grad. PyTorch's counts are of backward and of the optimizer's step, which
+// sums the norms' gradients there.
+TEST(TransformerCountsTest, FrozenParametersCostNoMoreThanPyTorchs) {
+  struct Frozen {
+    std::vector<std::string> thawed;
+    Counts backward;
+    std::int64_t pytorchs;  ///< all collectives
+  };
+  const std::vector<std::string> ends = {"tokens.weight", "head.weight"};
+  const std::vector<std::string> with_norm = {"tokens.weight", "head.weight", "norm.weight",
+                                              "norm.bias"};
+  std::vector<std::string> with_layers_norm = with_norm;
+  with_layers_norm.insert(with_layers_norm.end(), {"layers.1.norm.weight", "layers.1.norm.bias"});
+  const std::vector<std::string> here_and_there = {
+      "tokens.weight",      "layers.0.attention.value.weight",   "layers.0.feed_forward.up.bias",
+      "layers.1.norm.bias", "layers.1.feed_forward.down.weight", "head.weight"};
+  for (const Frozen& one : std::vector<Frozen>{
+           {{"head.weight", "norm.weight", "norm.bias"},
+            {{"all_gather", 1}, {"all_reduce", 2}},
+            1 + 6},
+           {ends, {{"all_gather", 6}, {"reduce_scatter", 4}}, 5 + 5},
+           {with_norm, {{"all_gather", 6}, {"reduce_scatter", 4}, {"all_reduce", 2}}, 5 + 5 + 6},
+           {with_layers_norm,
+            {{"all_gather", 6}, {"reduce_scatter", 4}, {"all_reduce", 4}},
+            5 + 5 + 12},
+           {here_and_there,
+            {{"all_gather", 6}, {"reduce_scatter", 4}, {"all_reduce", 1}},
+            5 + 5 + 3}}) {
+    SCOPED_TRACE(testing::PrintToString(one.thawed));
+    const CountedStep step = counted(cut_sequence(), one.thawed);
+    EXPECT_EQ(step.forward, (Counts{{"reduce_scatter", 6}, {"all_gather", 6}}));
+    EXPECT_EQ(step.backward, one.backward);
+    EXPECT_TRUE(step.optimizer.empty());
+    std::int64_t ours = 0;
+    for (const auto& [collective, times] : step.backward) ours += times;
+    EXPECT_LE(ours, one.pytorchs);
+  }
+}
+
+/// Forward and backward of a model as test_mlp_training has it.
+Counts counted_mlp(bool cuts_rows) {
+  const auto made = [] {
+    manual_seed(21);
+    nn::Sequential model{nn::Linear(10, 16), nn::ReLU(), nn::Linear(16, 10)};
+    model->to(tensors::DType::f64);
+    return model;
+  };
+  const Tensor x = randn({8, 10}, tensors::RandomKey{.seed = 4}).to(tensors::DType::f64);
+  const auto whole = made();
+  sum(whole(x)).backward();
+  Counts counts;
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"tp"});
+    const auto model = made();
+    const StyleOptions in = cuts_rows ? StyleOptions{.input = Shard(0)} : StyleOptions{};
+    const StyleOptions out = cuts_rows ? StyleOptions{.output = Shard(0)} : StyleOptions{};
+    parallelize(*model, mesh, {{"0", Colwise(in)}, {"2", Rowwise(out)}});
+    const CommCounter counter;
+    sum(model(cuts_rows ? x.narrow(0, group.rank() * 4, 4) : x)).backward();
+    const Counts found = counter.get_comm_counts();
+    expect_gradients(*model, *whole);
+    if (group.rank() == 0) counts = found;
+  });
+  return counts;
+}
+
+TEST(TransformerCountsTest, TwoLayersTalkAsOftenAsPyTorchs) {
+  EXPECT_EQ(counted_mlp(false), (Counts{{"all_reduce", 1}}));
+  EXPECT_EQ(counted_mlp(true), (Counts{{"all_gather", 2}, {"reduce_scatter", 1}}));
+}
+
+/// As test_weight_tying has it.
+struct TableAndHead : nn::Module {
+  explicit TableAndHead(bool is_tied)
+      : head(register_module(
+            "head", is_tied ? nn::Linear(table->weight) : nn::Linear(8, 16, {.bias = false}))) {}
+  nn::Embedding table = register_module("table", nn::Embedding(16, 8));
+  nn::Linear head;
+  Tensor forward(const Tensor& text) override { return head(table(text)); }
+};
+
+TEST(TransformerCountsTest, AHeadThatIsTheTableTalksNoMoreThanOneOfItsOwn) {
+  for (const bool is_tied : {false, true}) {
+    const auto made = [&] {
+      manual_seed(21);
+      const auto model = std::make_shared<TableAndHead>(is_tied);
+      model->to(tensors::DType::f64);
+      return model;
+    };
+    const Tensor text = randint(0, 16, {5}, tensors::RandomKey{.seed = 4});
+    const auto whole = made();
+    EXPECT_EQ(whole->parameters().size(), is_tied ? 1U : 2U);
+    sum(square((*whole)(text))).backward();
+    test::run_ranks(2, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, {2}, {"tp"});
+      const auto model = made();
+      parallelize(*model, mesh, {{"table", Colwise()}, {"head", Rowwise()}});
+      const CommCounter counter;
+      sum(square((*model)(text))).backward();
+      EXPECT_EQ(counter.get_comm_counts(), (Counts{{"all_reduce", 1}}));
+      expect_gradients(*model, *whole);
+    });
+  }
 }
 
 }  // namespace

@@ -35,8 +35,8 @@ Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grad_
 
 /// f(x) again in backward instead of what it would have kept: less memory, one more forward. What
 /// else f uses of tensors gets its gradients, too; random numbers are the same both times.
-/// @throws Error kInvalidArgument where f writes to x in place; in backward: where x was written to
-/// since, for create_graph, and from grad(), which cannot know what else f uses
+/// @throws Error kInvalidArgument where f changes in place what it has not made; in backward: for
+/// create_graph, where x was written to since, and from grad(), which cannot know what else f uses
 Tensor checkpoint(const std::function<Tensor(const Tensor&)>& f, const Tensor& x);
 
 }  // namespace dtrun::dtensor

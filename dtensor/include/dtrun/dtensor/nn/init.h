@@ -23,9 +23,29 @@ const Tensor& trunc_normal_(const Tensor& tensor, double mean = 0, double stddev
 const Tensor& constant_(const Tensor& tensor, double value);
 const Tensor& zeros_(const Tensor& tensor);
 const Tensor& ones_(const Tensor& tensor);
-/// Uniform, with a bound that keeps the variance through layers with a leaky_relu of that slope.
-const Tensor& kaiming_uniform_(const Tensor& weight, double negative_slope = 0);
-const Tensor& kaiming_normal_(const Tensor& weight, double negative_slope = 0);
+/// Ones where row and column are the same, else zeros. @throws Error kInvalidArgument for another
+/// number of dims than two
+const Tensor& eye_(const Tensor& matrix);
+/// `gain` times an orthogonal matrix, of [out, in * window...]: its rows are at right angles where
+/// they are no more than the columns, else its columns. For layers that neither grow nor shrink
+/// what they get. Computed by every rank on a CPU in f64. @throws Error kInvalidArgument for less
+/// than two dims
+const Tensor& orthogonal_(const Tensor& weight, double gain = 1);
+
+/// What follows a layer. `linear`: nothing; also PyTorch's "conv1d" and its like.
+enum class Nonlinearity : unsigned char { linear, sigmoid, tanh, relu, leaky_relu, selu };
+/// By how much a layer's numbers are made larger for what the function after it makes smaller.
+double calculate_gain(Nonlinearity nonlinearity, double negative_slope = 0.01);
+
+/// Which variance is kept through the layers: fan_in: that of numbers, fan_out: that of gradients.
+enum class FanMode : unsigned char { fan_in, fan_out };
+/// Uniform, with a bound that keeps the variance. @param negative_slope of leaky_relu alone
+const Tensor& kaiming_uniform_(const Tensor& weight, double negative_slope = 0,
+                               FanMode mode = FanMode::fan_in,
+                               Nonlinearity nonlinearity = Nonlinearity::leaky_relu);
+const Tensor& kaiming_normal_(const Tensor& weight, double negative_slope = 0,
+                              FanMode mode = FanMode::fan_in,
+                              Nonlinearity nonlinearity = Nonlinearity::leaky_relu);
 const Tensor& xavier_uniform_(const Tensor& weight, double gain = 1);
 const Tensor& xavier_normal_(const Tensor& weight, double gain = 1);
 
