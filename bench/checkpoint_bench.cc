@@ -6,10 +6,10 @@
 // Every writer syncs what it has written. Loads are of files that the page cache has not, unless
 // they are `cached`. Figures are of the median round, those of steps of the fastest. `of the disk`
 // compares with the fastest of the plain ways to write and sync, or to read, as many bytes in the
-// same rounds: through the page cache or directly, one file or two. They use a block of 2 MiB again
-// and again, which stays in a cache; a load fills as much memory as it reads, as does the last of
-// the plain reads. `of ordinary ways` compares with those without huge pages: dd's. A merge reads
-// and writes the bytes.
+// same rounds: through the page cache or directly, one file or two, or mapped. They use a block of
+// 2 MiB again and again, which stays in a cache; a load fills as much memory as it reads, as does
+// the last of the plain reads. `of ordinary ways` compares with those without huge pages: dd's. A
+// merge reads and writes the bytes.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/mman.h>
@@ -116,6 +116,19 @@ void read_file(const std::string& file, int flags, const Block& block) {
   if (count < 0) throw base::system_error("read " + file);
 }
 
+/// Copied out of a mapping, as the block's reads are out of the page cache.
+void read_mapped(const std::string& file, const Block& block) {
+  const base::UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) throw base::system_error("open " + file);
+  const std::size_t size = fs::file_size(file);
+  void* const mapped = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  if (mapped == MAP_FAILED) throw base::system_error("map " + file);
+  ::madvise(mapped, size, MADV_SEQUENTIAL);
+  for (std::size_t at = 0; at < size; at += block.size)
+    std::memcpy(block.bytes, static_cast<char*>(mapped) + at, std::min(block.size, size - at));
+  ::munmap(mapped, size);
+}
+
 void read_plainly(const std::string& path, const Way& way) {
   in_files(path, way,
            [&](const std::string& file) { read_file(file, way.flags, Block(way.pages)); });
@@ -179,6 +192,11 @@ void measure_disk(const Options& options, Samples& samples) {
     for (int i = 0; i < way.files; ++i) evict(plain + std::to_string(i));
     samples[std::string("disk read") + name].push_back(
         seconds_of([&] { read_plainly(plain, way); }));
+    if (way.flags == 0 && way.files == 1) {
+      evict(plain + "0");
+      samples["disk read, mapped"].push_back(
+          seconds_of([&] { read_mapped(plain + "0", Block(way.pages)); }));
+    }
     if (way.pages == MADV_HUGEPAGE) {
       const Block memory(way.pages, static_cast<std::size_t>(options.mebibytes) << 20);
       evict(plain + "0");

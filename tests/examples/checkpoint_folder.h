@@ -21,8 +21,7 @@ class CheckpointFolder {
   const std::string& path() const { return path_; }
   /// Names, shapes and checksums of what step N saved: equal where all elements are.
   std::string elements_of(int step) const {
-    std::ifstream file(path_ + "/step-" + std::to_string(step) + "/manifest.json");
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const std::string text = manifest_of(step);
     const std::size_t begin = text.find("\"tensors\":["), end = text.rfind(",\n\"checksum\"");
     EXPECT_LT(begin, end) << text;
     return begin < end ? text.substr(begin, end - begin) : "";
@@ -36,8 +35,19 @@ class CheckpointFolder {
     }
     return last;
   }
+  /// How many have saved step N; 0: it is not there.
+  int ranks_of(int step) const {
+    const std::string text = manifest_of(step), member = "\"ranks\":";
+    const std::size_t at = text.find(member);
+    return at == std::string::npos ? 0 : std::atoi(text.c_str() + at + member.size());
+  }
 
  private:
+  std::string manifest_of(int step) const {
+    std::ifstream file(path_ + "/step-" + std::to_string(step) + "/manifest.json");
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
   const std::string path_;
 };
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -117,7 +118,8 @@ std::string text_of(const CommandResult& result) {
 /// What train_gpt --csv writes, which goes with this.
 class LossFile {
  public:
-  LossFile() : path_(testing::TempDir() + "gpt" + std::to_string(::getpid()) + ".csv") {}
+  explicit LossFile(const std::string& name = "")
+      : path_(testing::TempDir() + "gpt" + std::to_string(::getpid()) + name + ".csv") {}
   ~LossFile() { std::filesystem::remove(path_); }
   LossFile(const LossFile&) = delete;
   LossFile& operator=(const LossFile&) = delete;
@@ -361,13 +363,16 @@ class TrainingKillTest : public testing::TestWithParam<KilledTraining> {};
 TEST_P(TrainingKillTest, AGptWhoseRankIsKilledEndsWithTheSameBits) {
   const auto [axes, ranks, steps] = GetParam();
   const CheckpointFolder calm("calm"), killed("killed");
+  const LossFile calm_losses("calm"), killed_losses("killed");
   const std::vector<std::string> mesh = {"--mesh", axes};
-  const double loss = last_loss(train_gpt(ranks, joined(small_gpt(calm, steps), mesh)));
-  testing_support::Command job(
-      joined(joined({DTRUN_BIN "/dtrun", "--nproc_per_node=" + std::to_string(ranks),
-                     "--max-restarts=1", DTRUN_BIN "/train_gpt"},
-                    small_gpt(killed, steps)),
-             joined(mesh, {"--checkpoint-async", ranks == 2 ? "on" : "off"})));
+  const double loss = last_loss(train_gpt(
+      ranks, joined(joined(small_gpt(calm, steps), mesh), {"--csv", calm_losses.path()})));
+  testing_support::Command job(joined(
+      joined({DTRUN_BIN "/dtrun", "--nproc_per_node=" + std::to_string(ranks), "--max-restarts=1",
+              DTRUN_BIN "/train_gpt"},
+             small_gpt(killed, steps)),
+      joined(mesh,
+             {"--checkpoint-async", ranks == 2 ? "on" : "off", "--csv", killed_losses.path()})));
   ASSERT_TRUE(job.wait_for_output("step   10 "));
   const int kept = killed.last_kept();
   EXPECT_GE(kept, 5);
@@ -384,6 +389,9 @@ TEST_P(TrainingKillTest, AGptWhoseRankIsKilledEndsWithTheSameBits) {
   const int after = step_gone_on_after(result);
   EXPECT_GE(after, kept) << result.describe();
   EXPECT_LT(after, steps);
+  // Of all steps, with 17 digits: those before the kill and those after it.
+  EXPECT_EQ(std::ranges::count(calm_losses.text(), '\n'), steps + 1);
+  EXPECT_EQ(killed_losses.text(), calm_losses.text());
   EXPECT_EQ(killed.elements_of(steps), calm.elements_of(steps));
 }
 
@@ -427,6 +435,37 @@ TEST(TrainingTest, AGptOfWhichANodeIsKilledGoesOnAndEndsWithTheSameBits) {
   EXPECT_GE(after, kept) << result.describe();
   EXPECT_LT(after, kSteps);
   EXPECT_EQ(killed.elements_of(kSteps), calm.elements_of(kSteps));
+}
+
+// Nobody starts the killed node again.
+TEST(TrainingTest, AGptOfTwoNodesGoesOnWithTheOneThatIsLeft) {
+  const CheckpointFolder calm("calm"), halved("halved");
+  constexpr int kSteps = 240;
+  const double loss = last_loss(train_gpt(1, small_gpt(calm, kSteps)));
+  const testing_support::OwnPort port;
+  const auto start_node = [&] {
+    return std::make_unique<testing_support::Command>(
+        joined({"sh", "-c", "exec \"$@\" 2>&1", "sh", DTRUN_BIN "/dtrun", "-v", "--nnodes=1:2",
+                "--rdzv_backend=c10d", "--rdzv_endpoint=127.0.0.1:" + port.text(),
+                "--rdzv_conf=last_call_timeout=2", "--nproc_per_node=1", DTRUN_BIN "/train_gpt"},
+               small_gpt(halved, kSteps)));
+  };
+  const auto host = start_node();
+  ASSERT_TRUE(host->wait_for_output("hosts the rendezvous"));
+  const auto member = start_node();
+  ASSERT_TRUE(host->wait_for_output("step   10 "));
+  member->signal(SIGKILL);
+  member->finish();
+  const CommandResult result = host->finish();
+  EXPECT_NEAR(last_loss(result), loss, 2e-5);
+  int after = 0;
+  const std::size_t at = result.out.rfind("goes on after step ");
+  ASSERT_NE(at, std::string::npos) << result.describe();
+  std::sscanf(result.out.c_str() + at, "goes on after step %d", &after);
+  EXPECT_EQ(halved.ranks_of(after), 2);
+  // The last that the two have kept.
+  EXPECT_EQ(halved.ranks_of(after + 5), 1);
+  EXPECT_EQ(halved.ranks_of(kSteps), 1);
 }
 
 // Slurm's preemption sends SIGTERM, `sbatch --signal=USR1@120` SIGUSR1.

@@ -2,8 +2,11 @@
 
     checkpoint_files.py write FOLDER    tensors.safetensors, and torch/ by HuggingFaceStorageWriter
     checkpoint_files.py merged FOLDER   merged.safetensors has the same tensors
-    checkpoint_files.py split FOLDER    split/ has them, by its index
+    checkpoint_files.py split FOLDER    split/ has them, by its index and by HuggingFaceStorageReader
     checkpoint_files.py shards FOLDER   HuggingFaceStorageReader finds them in shards/
+    checkpoint_files.py trained FOLDER  and in trained/, which ranks have saved, what trained.safetensors has
+
+Several actions have commas between them: PyTorch takes seconds to start.
 """
 import json
 import sys
@@ -20,14 +23,14 @@ def tensors():
     made = {"number": torch.tensor(1 / 3, dtype=torch.float64), "empty": torch.empty(0, 4)}
     for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
         made[f"layer.{dtype}".replace("torch.", "")] = torch.randn(7, 5, 3, generator=generator).to(dtype)
-    for dtype in (torch.int64, torch.int32, torch.uint8):
-        made[f"count.{dtype}".replace("torch.", "")] = torch.randint(0, 200, (11, 4), generator=generator).to(dtype)
+    for dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        made[f"count.{dtype}".replace("torch.", "")] = torch.randint(0, 120, (11, 4), generator=generator).to(dtype)
     made["mask"] = torch.rand(9, generator=generator) > 0.5
     return made
 
 
-def compare(found, names=None):
-    wanted = {name: value for name, value in tensors().items() if names is None or name in names}
+def compare(found, wanted=None):
+    wanted = tensors() if wanted is None else wanted
     assert set(found) == set(wanted), (sorted(found), sorted(wanted))
     for name, value in wanted.items():
         assert found[name].dtype == value.dtype and found[name].shape == value.shape, name
@@ -35,7 +38,15 @@ def compare(found, names=None):
                            value.view(-1).view(torch.uint8) if value.dim() else value), name
 
 
-def main(action, folder):
+def read_by_torch(folder, wanted):
+    """By torch.distributed.checkpoint, whose reader takes no empty tensors."""
+    wanted = {name: value for name, value in wanted.items() if value.numel() > 0}
+    found = {name: torch.zeros_like(value) for name, value in wanted.items()}
+    dcp.load(found, storage_reader=HuggingFaceStorageReader(path=folder))
+    compare(found, wanted)
+
+
+def run(action, folder):
     if action == "write":
         save_file(tensors(), f"{folder}/tensors.safetensors")
         dcp.save({name: value for name, value in tensors().items() if value.numel() > 0},
@@ -51,11 +62,19 @@ def main(action, folder):
             with safe_open(f"{folder}/split/{file}", framework="pt") as shard:
                 found[name] = shard.get_tensor(name)
         compare(found)
+        read_by_torch(f"{folder}/split", tensors())
     elif action == "shards":
-        found = {name: torch.zeros_like(value) for name, value in tensors().items() if value.numel() > 0}
-        dcp.load(found, storage_reader=HuggingFaceStorageReader(path=f"{folder}/shards"))
-        compare(found, set(found))
-    print("same", action)
+        read_by_torch(f"{folder}/shards", tensors())
+    elif action == "trained":
+        whole = load_file(f"{folder}/trained.safetensors")
+        assert len(whole) > 10, sorted(whole)
+        read_by_torch(f"{folder}/trained", whole)
+
+
+def main(actions, folder):
+    for action in actions.split(","):
+        run(action, folder)
+    print("same", actions)
 
 
 main(*sys.argv[1:])

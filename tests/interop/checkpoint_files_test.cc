@@ -19,14 +19,14 @@ TEST(CheckpointFilesTest, PyTorchReadsWhatDtrunWritesAndTheOtherWay) {
   REQUIRE_TORCH(home);
   std::string folder = testing::TempDir() + "checkpoint_files.XXXXXX";
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-  const auto python = [&](const std::string& action) {
+  const auto python = [&](const std::string& actions) {
     CommandOptions options;
     options.limit = std::chrono::seconds(120);
     const CommandResult result = run_command(
-        {home.python(), DTRUN_SOURCE_DIR "/tests/interop/checkpoint_files.py", action, folder},
+        {home.python(), DTRUN_SOURCE_DIR "/tests/interop/checkpoint_files.py", actions, folder},
         options);
     EXPECT_EQ(result.exit_code, 0) << result.describe();
-    EXPECT_NE(result.out.find("same " + action), std::string::npos) << result.describe();
+    EXPECT_NE(result.out.find("same " + actions), std::string::npos) << result.describe();
   };
   const auto ckpt = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), DTRUN_BIN "/dtrun-ckpt");
@@ -37,12 +37,16 @@ TEST(CheckpointFilesTest, PyTorchReadsWhatDtrunWritesAndTheOtherWay) {
   python("write");
   ckpt({"diff", written, folder + "/torch", "--only", "[!e]*"});
   ckpt({"merge", written, folder + "/merged.safetensors"});
-  python("merged");
   ckpt({"split", written, folder + "/split", "--max-bytes", "1000"});
-  python("split");
   ckpt({"reshard", written, folder + "/shards", "--mesh", "2,2", "--layout",
         "layer.*=[S(1), S(2)]"});
-  python("shards");
+  const CommandResult trained = run_command(
+      {DTRUN_BIN "/dtrun", "--nproc_per_node=2", DTRUN_BIN "/train_gpt", "--mesh", "fsdp=2",
+       "--steps", "2", "--width", "32", "--sample", "0", "--checkpoint", folder});
+  EXPECT_EQ(trained.exit_code, 0) << trained.describe();
+  std::filesystem::rename(folder + "/step-2", folder + "/trained");
+  ckpt({"merge", folder + "/trained", folder + "/trained.safetensors"});
+  python("merged,split,shards,trained");
   std::filesystem::remove_all(folder);
 }
 

@@ -1,8 +1,11 @@
 // The program dtrun-ckpt, as its users start it.
 #include <gmock/gmock.h>
 
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -115,6 +118,48 @@ TEST_F(DtrunCkptTest, CopiesInOtherFormsAreTheSame) {
   EXPECT_THAT(differs.out, HasSubstr("step: 7 and 8"));
   EXPECT_THAT(ckpt({"diff", from, path("runs/step-2"), "--json"}).out,
               HasSubstr(R"("difference":"7 and 8")"));
+}
+
+/// The most memory that dtrun-ckpt, or the test when it starts it, has had at once.
+std::int64_t mebibytes_of_ckpt(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), DTRUN_CKPT_BINARY);
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::execv(argv.front(), argv.data());
+    ::_exit(127);
+  }
+  int status = -1;
+  rusage used{};
+  EXPECT_EQ(::wait4(child, &status, 0, &used), child);
+  EXPECT_EQ(status, 0) << arguments[1];
+  return used.ru_maxrss >> 10;
+}
+
+TEST_F(DtrunCkptTest, LargeCheckpointsAreCopiedInLittleMemory) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "a sanitizer has memory of its own";
+#endif
+  // 400 MiB that take no room: a header, and a hole.
+  const std::string header =
+      R"({"w":{"dtype":"F32","shape":[1024,102400],"data_offsets":[0,419430400]}})";
+  const std::string large = path("large.safetensors");
+  const std::uint64_t length = header.size();
+  std::ofstream(large, std::ios::binary)
+      .write(reinterpret_cast<const char*>(&length), sizeof length)
+      .write(header.data(), static_cast<std::streamsize>(header.size()));
+  fs::resize_file(large, sizeof length + length + 419430400);
+  const std::int64_t resharding =
+      mebibytes_of_ckpt({"reshard", large, path("on8"), "--mesh", "8", "--layout", "*=[S(0)]"});
+  fs::remove(large);
+  const std::int64_t merging = mebibytes_of_ckpt({"merge", path("on8"), path("one.safetensors")});
+  std::printf("reshard to 8: %ld MiB, merge: %ld MiB\n", static_cast<long>(resharding),
+              static_cast<long>(merging));
+  EXPECT_EQ(fs::file_size(path("one.safetensors")) >> 20, 400U);
+  EXPECT_LE(resharding, 100);
+  EXPECT_LE(merging, 60);
 }
 
 /// Of "12.5 MB".

@@ -197,7 +197,7 @@ void apply_index(const SafetensorsIndex& index, Manifest& manifest, const std::s
   const std::string what = "there is no checkpoint " + folder;
   if (is_there(files, path_in(folder, ".metadata")))
     throw Error(ErrorCode::kNotFound, what,
-                "its .metadata is Python's pickle, which can only be read by executing it",
+                "its .metadata is Python's pickle, which names Python classes: dtrun loads none",
                 "in Python, torch.distributed.checkpoint.load, and save with its "
                 "HuggingFaceStorageWriter");
   const Series series(folder, {.files = &files});

@@ -303,7 +303,7 @@ TEST(ForeignTest, WhatIsNoneIsRefusedAndPicklesAreNotExecuted) {
   expect_refused([&] { Archive(own.path()); }, "no manifest.json and no .safetensors",
                  base::ErrorCode::kNotFound);
   write_content(own / ".metadata", "\x80\x04");
-  expect_refused([&] { Archive(own.path()); }, "Python's pickle", base::ErrorCode::kNotFound);
+  expect_refused([&] { Archive(own.path()); }, "names Python classes", base::ErrorCode::kNotFound);
   const auto write = [&](const std::string& name, const std::string& boxes, const Shape& shape) {
     tensors::save_safetensors(own / name,
                               {{{"x", tensors::zeros(shape)}}, {{"DCP_SHARDING_INFO", boxes}}});

