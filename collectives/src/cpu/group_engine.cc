@@ -138,6 +138,9 @@ void GroupEngine::remember(const Fingerprint& ours) {
 /// Writes the call to shared memory, where members on this machine look it up.
 void GroupEngine::note(const Fingerprint& ours) {
   channels_.own_history().write(ours);
+  const std::uint64_t first =
+      collectives_.empty() ? ours.sequence : collectives_.front()->fingerprint().sequence;
+  channels_.own_line().over.store(first - 1, std::memory_order_release);
   channels_.own_line().called.store(ours.sequence, std::memory_order_release);
 }
 
@@ -306,6 +309,25 @@ void GroupEngine::watch_missing(Operation& operation) {
     }
   }
   operation.watch_next = watched == 0 ? Deadline::never() : Deadline::after(kWatchInterval);
+  if (!failure_) watch_passing(operation);
+}
+
+/// A rank on this machine that is past a call has sent all of it. If this rank has looked for it
+/// since, and still waits, the other one called something else, and a history may be too short to
+/// say what.
+void GroupEngine::watch_passing(Operation& operation) {
+  if (collectives_.empty() || collectives_.front().get() != &operation) return;
+  const Fingerprint& ours = operation.fingerprint();
+  const int before = std::exchange(operation.passed_by, -1);
+  for (const int peer : operation.missing()) {
+    if (peer == spec_.rank || !channels_.shares_memory(peer)) continue;
+    const MemberLine& line = channels_.table().line(peer);
+    if (line.over.load(std::memory_order_acquire) < ours.sequence) continue;
+    if (peer == before) return fail(passed_by(peer, ours), Tell::members);
+    operation.passed_by = peer;
+    operation.watch_next = Deadline::after(kPatience);
+    return;
+  }
 }
 
 void GroupEngine::wait(Operation& operation, Deadline deadline) {

@@ -142,6 +142,7 @@ class GroupEngine : public GroupListener,
   void look_around();
   bool is_to_announce(const Operation& operation) const;
   void watch_missing(Operation& operation);
+  void watch_passing(Operation& operation);
   void announce(const Operation& operation);
   void ask_remote_members(const Fingerprint& fingerprint);
   void tell_remote_members(const Frame& frame);
@@ -169,6 +170,7 @@ class GroupEngine : public GroupListener,
 
   // Texts.
   GroupFailure disagreement(const Disagreement& found) const;
+  GroupFailure passed_by(int peer, const Fingerprint& ours) const;
   GroupFailure left(int peer) const;
   GroupFailure broken(int peer) const;
   GroupFailure stuck(const base::Error& error) const;

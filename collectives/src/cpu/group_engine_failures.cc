@@ -23,6 +23,10 @@ GroupFailure GroupEngine::disagreement(const Disagreement& found) const {
           -1};
 }
 
+GroupFailure GroupEngine::passed_by(int peer, const Fingerprint& ours) const {
+  return {passed_by_error(spec_.name, {global_rank(spec_.rank), ours}, global_rank(peer)), -1};
+}
+
 GroupFailure GroupEngine::left(int peer) const {
   // The peer may have failed because of another rank's death in another group: blame that rank.
   const int cause = world_->victim_of(spec_.world_ranks[static_cast<std::size_t>(peer)]);

@@ -107,7 +107,8 @@ void GroupEngine::meet_now(const CollectiveView& collective, const Situation& si
 bool GroupEngine::deliver_now(const CollectiveView& collective, const Situation& situation,
                               int looks, Deadline::Duration timeout,
                               std::shared_ptr<Operation>& rest) {
-  const Deliveries all(situation.kind, spec_.rank, size(), collective.root());
+  const Deliveries all(situation.kind, spec_.rank, size(), collective.root(),
+                       empty_parts_of(collective.fingerprint));
   const std::scoped_lock lock(mutex_);
   if (!is_eventless() || !DeliverySteps::can_begin(all, collective, channels_)) return false;
   if (says_ways_) log_way(collective, situation, Way::messages);
