@@ -48,6 +48,9 @@ inline constexpr std::size_t kBulkBytes = 256 << 10;
 /// A blocking call by posts or short messages looks so often for the others before it becomes an
 /// operation: some tens of microseconds, during which other threads cannot take the group's lock.
 inline constexpr int kShortLooks = 128;
+/// The same where ranks share cores: they yield after each, so the others come on meanwhile, and an
+/// operation takes longer to make than they need.
+inline constexpr int kCrowdedLooks = 8;
 
 /// post: each rank shows all its bytes at once. stages: the bytes go step by step through a block
 /// of fixed size. messages: as between any two ranks; of a reduction, all bytes to all. rounds: by
@@ -194,8 +197,8 @@ constexpr Way choose_way(const Situation& now) {
   return can_be_cut && !whole ? Way::chunks : Way::messages;
 }
 constexpr Algorithm choose_algorithm(const Situation& now) {
-  // With more ranks than cores, polling would take the core from the rank that is waited for.
-  return {choose_way(now), now.crowding == Crowding::crowded ? 1 : kShortLooks};
+  // With more ranks than cores, to poll for long takes the core from the rank that is waited for.
+  return {choose_way(now), now.crowding == Crowding::crowded ? kCrowdedLooks : kShortLooks};
 }
 /// "by posts: 16 bytes of each of 2 ranks, which share memory".
 std::string explain(const Situation& situation, Way way);

@@ -3,14 +3,26 @@
 // nowhere else. Pure.
 #pragma once
 
+#include <cstdint>
+
 #include "dtrun/collectives/fingerprint.h"
 
 namespace dtrun::collectives {
 
+/// Whether a part without elements is a message, too, which tells the receiver that it is one.
+enum class EmptyParts : std::uint8_t { travel, stay };
+
+/// They stay where all ranks know all counts by something on which they must agree: the plan of an
+/// all_to_all with CallOptions::agreed. Who has nothing to receive then waits for nobody.
+constexpr EmptyParts empty_parts_of(const Fingerprint& print) {
+  const bool are_known = print.kind == OpKind::all_to_all && print.shape != 0;
+  return are_known ? EmptyParts::stay : EmptyParts::travel;
+}
+
 class Deliveries {
  public:
-  constexpr Deliveries(OpKind kind, int rank, int size, int root)
-      : kind_(kind), rank_(rank), size_(size), root_(root) {}
+  constexpr Deliveries(OpKind kind, int rank, int size, int root, EmptyParts empty)
+      : kind_(kind), rank_(rank), size_(size), root_(root), empty_(empty) {}
 
   /// Whether a collective consists of deliveries.
   static constexpr bool make_up(OpKind kind) {
@@ -25,6 +37,11 @@ class Deliveries {
       default:
         return false;
     }
+  }
+
+  /// Whether a part of so many elements is a message. Sender and receiver say the same.
+  constexpr bool travels(std::int64_t elements) const {
+    return elements != 0 || empty_ == EmptyParts::travel;
   }
 
   /// Another rank, and the buffer in the list of this rank's inputs or outputs.
@@ -74,6 +91,7 @@ class Deliveries {
   int rank_;
   int size_;
   int root_;
+  EmptyParts empty_;
 };
 
 }  // namespace dtrun::collectives

@@ -8,6 +8,8 @@ namespace dtrun::collectives {
 
 namespace {
 
+constexpr const char* kRemedy = "every rank of a group must make the same calls in the same order";
+
 /// In what two calls differ, for people. Where they do not, an earlier one did, of which no more is
 /// known.
 const char* difference(const Fingerprint& a, const Fingerprint& b, bool sizes_differ) {
@@ -41,7 +43,19 @@ base::Error disagreement_error(std::string_view group, RankCall theirs, RankCall
                   second.fingerprint.describe()),
       fmt::format("the calls differ in {}{}",
                   difference(first.fingerprint, second.fingerprint, bytes.has_value()), detail),
-      "every rank of a group must make the same calls in the same order");
+      kRemedy);
+}
+
+base::Error passed_by_error(std::string_view group, RankCall ours, int passed_by) {
+  return base::Error(
+      base::ErrorCode::kDisagreement,
+      fmt::format("ranks of group '{}' disagree: rank {} waits in {} for rank {}, which is past "
+                  "that call and has sent nothing",
+                  group, ours.rank, ours.fingerprint.describe(), passed_by),
+      fmt::format("rank {} called something else in that place; it has made so many calls since "
+                  "that what it was is no longer known",
+                  passed_by),
+      kRemedy);
 }
 
 }  // namespace dtrun::collectives

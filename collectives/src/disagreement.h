@@ -50,5 +50,8 @@ struct RankCall {
 /// kDisagreement: both calls, the lower rank's first whoever noticed it, and in what they differ.
 base::Error disagreement_error(std::string_view group, RankCall theirs, RankCall ours,
                                const std::optional<UnequalBytes>& bytes = std::nullopt);
+/// kDisagreement: rank `ours.rank` waits in its call for a rank that is past that call, which it
+/// has made so long ago that it is no longer known. Ranks are global.
+base::Error passed_by_error(std::string_view group, RankCall ours, int passed_by);
 
 }  // namespace dtrun::collectives

@@ -54,7 +54,11 @@ class GroupCall {
   template <typename Arguments>
   void check(const std::vector<LocalTensor>& list, std::string_view what, Arguments arguments) {
     check([&](const GroupShape& group) { require_length(group, list, what); });
-    check(list.front(), fmt::format("{}[0]", what), arguments);
+    // Writing a name that no error needs takes as long as a part of a short message.
+    const LocalTensor& first = list.front();
+    const bool is_served = first.defined() && core_.backend_of(first.device().type) != nullptr;
+    const std::string name = is_served ? std::string() : fmt::format("{}[0]", what);
+    check(first, is_served ? what : std::string_view(name), arguments);
   }
   /// The same for a call without tensors.
   template <typename Arguments>

@@ -73,18 +73,20 @@ Schedule reduce_whole(const CollectiveShape& shape) {
 }
 
 Schedule deliver(const CollectiveShape& shape) {
-  const Deliveries all(shape.kind, shape.rank, shape.size, shape.root);
+  const Deliveries all(shape.kind, shape.rank, shape.size, shape.root, shape.empty_parts);
   const auto count = [](const std::vector<std::int64_t>& counts, int index) {
     return counts[static_cast<std::size_t>(index)];
   };
   Step step;
   for (int i = 0; i < all.sends(); ++i) {
     const auto [peer, index] = all.send(i);
-    step.sends.push_back({peer, input(shape, index, count(shape.input_counts, index))});
+    const std::int64_t elements = count(shape.input_counts, index);
+    if (all.travels(elements)) step.sends.push_back({peer, input(shape, index, elements)});
   }
   for (int i = 0; i < all.receives(); ++i) {
     const auto [peer, index] = all.receive(i);
-    step.receives.push_back({peer, output(shape, index, count(shape.output_counts, index))});
+    const std::int64_t elements = count(shape.output_counts, index);
+    if (all.travels(elements)) step.receives.push_back({peer, output(shape, index, elements)});
   }
   if (!all.copies_own()) return {{std::move(step)}};
   const std::int64_t own = count(shape.input_counts, all.own_input());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "algorithm.h"
+#include "deliveries.h"
 #include "dtrun/collectives/fingerprint.h"
 #include "dtrun/collectives/reduce_op.h"
 #include "dtrun/tensor/dtype.h"
@@ -27,8 +28,8 @@ struct Slice {
   std::size_t bytes = 0;
 };
 
-/// One message from or to a peer (group rank). One without bytes travels, too: its header carries
-/// the fingerprint. (By machines and in chunks there are none.)
+/// One message from or to a peer (group rank). One without bytes travels, too, unless empty parts
+/// stay: its header carries the fingerprint. (By machines and in chunks there are none.)
 struct Transfer {
   int peer = 0;
   Slice slice;
@@ -79,6 +80,7 @@ struct CollectiveShape {
   int rank = 0;
   int size = 1;
   int root = -1;
+  EmptyParts empty_parts = EmptyParts::travel;
   std::size_t item_bytes = 1;
   /// Elements of the buffers, as Collective lists them.
   std::vector<std::int64_t> input_counts;

@@ -117,11 +117,11 @@ TEST(AlgorithmTest, FewBytesGoByRoundsBetweenManyMachinesOrWhereOneHasSeveralRan
   EXPECT_EQ(way(OpKind::reduce_scatter, 8, 8, 2), Way::messages);
 }
 
-TEST(AlgorithmTest, ARankPollsOnlyWhereItHasACore) {
+TEST(AlgorithmTest, ARankPollsLessWhereItHasNoCore) {
   Situation now = of(OpKind::all_reduce, 4, 2, kAll);
   EXPECT_EQ(choose_algorithm(now).looks, kShortLooks);
   now.crowding = Crowding::crowded;
-  EXPECT_EQ(choose_algorithm(now).looks, 1);
+  EXPECT_EQ(choose_algorithm(now).looks, kCrowdedLooks);
   EXPECT_EQ(choose_algorithm(now).way, Way::post);
 }
 

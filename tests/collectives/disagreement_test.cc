@@ -2,6 +2,7 @@
 // second, whatever the operations' message edges are.
 #include <gtest/gtest.h>
 
+#include <future>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,25 @@ std::vector<LocalTensor> list(const ProcessGroup& group, std::int64_t count) {
   return tensors;
 }
 
+/// Under a plan that all ranks know each gives its right neighbour two elements.
+void shift(const ProcessGroup& group, std::uint64_t agreed) {
+  std::vector<LocalTensor> inputs = list(group, 0), outputs = list(group, 0);
+  const int size = group.size(), rank = group.rank();
+  inputs[static_cast<std::size_t>((rank + 1) % size)] = flat_ones(2);
+  outputs[static_cast<std::size_t>((rank + size - 1) % size)] = flat_ones(2);
+  group.all_to_all(outputs, inputs, {.agreed = agreed});
+}
+void keep_all(const ProcessGroup& group, std::uint64_t agreed) {
+  group.all_to_all(list(group, 0), list(group, 0), {.agreed = agreed});
+}
+
 const Mismatch kMismatches[] = {
+    {"AgreedAllToAll", [](const ProcessGroup& g) { shift(g, 7); },
+     [](const ProcessGroup& g) { shift(g, 8); }, "the shape"},
+    {"AgreedAllToAllThatSendsNothing", [](const ProcessGroup& g) { shift(g, 7); },
+     [](const ProcessGroup& g) { keep_all(g, 8); }, "the shape"},
+    {"AgreedAllToAllThatExpectsNothing", [](const ProcessGroup& g) { keep_all(g, 7); },
+     [](const ProcessGroup& g) { shift(g, 8); }, "the shape"},
     {"ShapeOfAsManyElements",
      [](const ProcessGroup& g) {
        g.all_reduce(tensors::ones({2, 3}));
@@ -204,6 +223,36 @@ std::string case_name(const testing::TestParamInfo<Case>& tested) {
          std::to_string(tested.param.size);
 }
 INSTANTIATE_TEST_SUITE_P(All, DisagreementTest, testing::ValuesIn(cases()), case_name);
+
+// Of so many calls ago no history tells.
+TEST(PassedByTest, WhoIsFarAheadAndHasSentNothingIsNamed) {
+  std::promise<void> told;
+  const std::shared_future<void> after = told.get_future().share();
+  const auto thrown = run_failing_ranks(3, {}, [&](const ProcessGroup& group) {
+    if (group.rank() == 0) {
+      try {
+        shift(group, 7);
+      } catch (const base::Error&) {
+        told.set_value();
+        throw;
+      }
+    }
+    if (group.rank() == 1) shift(group, 7);
+    for (int call = 0; call < 200 && group.rank() == 2; ++call) keep_all(group, 8);
+    after.wait();
+    group.barrier();
+  });
+  for (const std::optional<Thrown>& mine : thrown) {
+    ASSERT_TRUE(mine.has_value());
+    EXPECT_EQ(mine->code, ErrorCode::kDisagreement) << mine->text;
+    EXPECT_NE(mine->text.find("rank 0 waits in all_to_all #1 (f32) at disagreement_test.cc:"),
+              std::string::npos)
+        << mine->text;
+    EXPECT_NE(mine->text.find("for rank 2, which is past that call and has sent nothing"),
+              std::string::npos)
+        << mine->text;
+  }
+}
 
 TEST(RejectionTest, ACallThatOneRankRejectsFailsOnAll) {
   const auto thrown = run_failing_ranks(3, {}, [](const ProcessGroup& group) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <latch>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -360,6 +362,47 @@ TEST(ThreadsTest, GroupsMayBeUsedFromDifferentThreadsAtOnce) {
         }
       });
     for (std::thread& thread : threads) thread.join();
+  });
+}
+
+TEST_P(ProcessGroupTest, OfAnAgreedPlanOnlyPartsThatAreNotEmptyAreWaitedFor) {
+  for (const std::int64_t count : {3, 200000}) {
+    run([&](const ProcessGroup& group) {
+      const int right = (group.rank() + 1) % size(), left = (group.rank() + last()) % size();
+      for (int call = 0; call < 4; ++call) {
+        std::vector<LocalTensor> inputs, outputs;
+        for (int rank = 0; rank < size(); ++rank) {
+          inputs.push_back(make(group.rank() + call, rank == right ? count : 0));
+          outputs.push_back(tensors::empty({rank == left ? count : 0}));
+        }
+        group.all_to_all(outputs, inputs, {.async = call == 3, .agreed = 5}).wait();
+        EXPECT_EQ(outputs[static_cast<std::size_t>(left)].to_vector(), values(left + call, count));
+      }
+    });
+  }
+}
+
+TEST_P(ProcessGroupTest, WhoOnlySendsUnderAnAgreedPlanDoesNotWait) {
+  if (size() < 3) return run([](const ProcessGroup& group) { group.barrier(); });
+  constexpr int kCalls = 4;
+  std::deque<std::latch> over;  // on rank 0, who sends, and on rank 2, who does nothing
+  for (int call = 0; call < kCalls; ++call) over.emplace_back(2);
+  run([&](const ProcessGroup& group) {
+    group.barrier();
+    for (int call = 0; call < kCalls; ++call) {
+      std::vector<LocalTensor> inputs(static_cast<std::size_t>(size()), make(0, 0));
+      std::vector<LocalTensor> outputs = inputs;
+      if (group.rank() == 0) inputs[1] = make(call, 5);
+      if (group.rank() == 1) {
+        outputs[0] = tensors::empty({5});
+        over[static_cast<std::size_t>(call)].wait();
+      }
+      group.all_to_all(outputs, inputs, {.agreed = 5});
+      if (group.rank() == 1) {
+        EXPECT_EQ(outputs[0].to_vector(), values(call, 5));
+      }
+      if (group.rank() == 0 || group.rank() == 2) over[static_cast<std::size_t>(call)].count_down();
+    }
   });
 }
 

@@ -287,6 +287,27 @@ TEST_P(ScheduleTest, AllToAllExchangesEveryPair) {
                 block(from, rank.shape.rank, count_of(from + 2 * rank.shape.rank)));
 }
 
+TEST_P(ScheduleTest, EmptyPartsOfAKnownPlanStay) {
+  std::vector<Simulated> ranks = ranks_of(size(), OpKind::all_to_all, -1);
+  const auto count = [](int from, int to) { return (from + to) % 3 == 1 ? count_of(from) : 0; };
+  for (Simulated& rank : ranks) {
+    rank.shape.empty_parts = EmptyParts::stay;
+    for (int peer = 0; peer < size(); ++peer) {
+      rank.inputs.push_back(block(rank.shape.rank, peer, count(rank.shape.rank, peer)));
+      rank.outputs.emplace_back(count(peer, rank.shape.rank));
+    }
+  }
+  for (const Simulated& rank : Simulator(ranks).run()) {
+    std::size_t sent = 0;
+    for (int peer = 0; peer < size(); ++peer) {
+      sent += peer != rank.shape.rank && count(rank.shape.rank, peer) != 0 ? 1 : 0;
+      EXPECT_EQ(rank.outputs[static_cast<std::size_t>(peer)],
+                block(peer, rank.shape.rank, count(peer, rank.shape.rank)));
+    }
+    EXPECT_EQ(rank.schedule.steps[0].sends.size(), sent);
+  }
+}
+
 TEST_P(ScheduleTest, InABarrierEveryRankHearsFromEveryOther) {
   const std::vector<Simulated> ranks = Simulator(ranks_of(size(), OpKind::barrier, -1)).run();
   for (const Simulated& rank : ranks)

@@ -247,6 +247,28 @@ TEST(CrossMeshTest, ShapesThatDifferAreToldThoughTheMessagesAreOfOneSize) {
   }
 }
 
+// Rank 1 has nothing to send for what it asks, and goes on; rank 3 waits for it.
+TEST(CrossMeshTest, WhoWaitsForElementsThatNobodySendsIsTold) {
+  const auto thrown = test::run_failing_ranks(4, {}, [](const ProcessGroup& group) {
+    collectives::set_default_group(&group);
+    const DeviceMesh first("cpu", {0, 1}), second("cpu", {2, 3});
+    const auto move = [&](std::int64_t rows) {
+      ones({rows, 8}, first, {Replicate()}).redistribute(second, {Shard(0)});
+    };
+    for (int call = 0; call < 3; ++call) move(8);
+    move(group.rank() == 1 ? 1 : 8);
+    group.barrier();
+  });
+  for (const auto& mine : thrown) {
+    ASSERT_TRUE(mine);
+    EXPECT_EQ(mine->code, base::ErrorCode::kDisagreement) << mine->text;
+    EXPECT_NE(mine->text.find("rank 1 called all_to_all"), std::string::npos) << mine->text;
+  }
+  EXPECT_NE(thrown[3]->text.find("this rank, 3, was in redistribute of f32[8, 8]"),
+            std::string::npos)
+      << thrown[3]->text;
+}
+
 TEST(CrossMeshTest, WhatIsRememberedKeepsNeitherMeshAndIsOfThisOne) {
   run_world(4, [](int rank) {
     const DeviceMesh stage0("cpu", {0, 1});

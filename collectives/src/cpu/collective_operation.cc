@@ -202,6 +202,7 @@ std::shared_ptr<Operation> make_collective_operation(const std::shared_ptr<Group
                               .rank = engine->spec().rank,
                               .size = engine->size(),
                               .root = collective.root(),
+                              .empty_parts = empty_parts_of(print),
                               .item_bytes = tensors::item_size(print.dtype),
                               .input_counts = counts_of(collective.inputs),
                               .output_counts = counts_of(collective.outputs)};

@@ -22,12 +22,17 @@ bool DeliverySteps::can_begin(const Deliveries& all, const CollectiveView& colle
                               GroupChannels& channels) {
   for (int i = 0; i < all.sends(); ++i) {
     const auto [peer, index] = all.send(i);
+    const Buffer& part = entry_of(collective.inputs, index);
+    if (!all.travels(part.count)) continue;
     SendChannel* const channel = channels.made_to(peer, kLane);
-    const std::size_t bytes = sizeof(MessageHeader) + entry_of(collective.inputs, index).bytes();
+    const std::size_t bytes = sizeof(MessageHeader) + part.bytes();
     if (channel == nullptr || !channel->has_room(bytes)) return false;
   }
-  for (int i = 0; i < all.receives(); ++i)
-    if (channels.made_from(all.receive(i).peer, kLane) == nullptr) return false;
+  for (int i = 0; i < all.receives(); ++i) {
+    const auto [peer, index] = all.receive(i);
+    if (!all.travels(entry_of(collective.outputs, index).count)) continue;
+    if (channels.made_from(peer, kLane) == nullptr) return false;
+  }
   return true;
 }
 
@@ -35,8 +40,9 @@ void DeliverySteps::send(const Deliveries& all, const CollectiveView& collective
                          GroupChannels& channels) {
   for (int i = 0; i < all.sends(); ++i) {
     const auto [peer, index] = all.send(i);
-    OutgoingMessage message(peer, collective.fingerprint, 0,
-                            bytes_in(entry_of(collective.inputs, index)));
+    const Buffer& part = entry_of(collective.inputs, index);
+    if (!all.travels(part.count)) continue;
+    OutgoingMessage message(peer, collective.fingerprint, 0, bytes_in(part));
     channels.count_sent(peer, kLane, message.step(*channels.made_to(peer, kLane)));
   }
   if (!all.copies_own()) return;
@@ -47,9 +53,11 @@ void DeliverySteps::send(const Deliveries& all, const CollectiveView& collective
 
 bool DeliverySteps::receive(const Deliveries& all, const CollectiveView& collective,
                             GroupChannels& channels) {
-  for (; complete_ < all.receives(); ++complete_) {
-    const auto [peer, index] = all.receive(complete_);
-    const std::span<std::byte> target = bytes_in(entry_of(collective.outputs, index));
+  for (; next_ < all.receives(); ++next_) {
+    const auto [peer, index] = all.receive(next_);
+    const Buffer& part = entry_of(collective.outputs, index);
+    if (!all.travels(part.count)) continue;
+    const std::span<std::byte> target = bytes_in(part);
     ReceiveChannel& channel = *channels.made_from(peer, kLane);
     if (!begun_.has_header()) {
       channels.count_received(peer, kLane, begun_.step_header(channel));
@@ -62,6 +70,7 @@ bool DeliverySteps::receive(const Deliveries& all, const CollectiveView& collect
     channels.count_received(peer, kLane, begun_.step_payload(channel, target));
     if (!begun_.complete()) return false;
     begun_ = {};
+    ++messages_;
   }
   return true;
 }

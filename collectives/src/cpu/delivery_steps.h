@@ -23,12 +23,13 @@ class DeliverySteps {
   bool receive(const Deliveries& all, const CollectiveView& collective, GroupChannels& channels);
 
   /// So many messages have come whole, in the order of the deliveries.
-  int complete() const { return complete_; }
+  int complete() const { return messages_; }
   /// Of the next one.
   const IncomingMessage& begun() const { return begun_; }
 
  private:
-  int complete_ = 0;
+  int next_ = 0;      ///< of the deliveries that are received
+  int messages_ = 0;  ///< that have come; fewer than next_ where empty parts stay
   IncomingMessage begun_;
 };
 

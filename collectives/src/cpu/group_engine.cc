@@ -19,8 +19,6 @@ using base::ErrorCode;
 
 namespace {
 
-/// A rank that has waited this long asks the members what they are doing.
-constexpr auto kPatience = std::chrono::milliseconds(100);
 /// A connection has ended: the watcher gets this long to report the peer's cause of death.
 constexpr auto kBrokenGrace = std::chrono::milliseconds(500);
 /// A waiting rank renews its watch over its peers this often, because another wait of this process
@@ -121,7 +119,7 @@ void GroupEngine::enqueue(const std::shared_ptr<Operation>& operation) {
   admit(operation);
   operation->after = last_in_common(*operation);
   collectives(operation->lane()).push_back(operation);
-  remember(operation->fingerprint());
+  remember(operation->fingerprint(), operation->lane());
 }
 
 std::shared_ptr<const Operation> GroupEngine::last_in_common(const Operation& operation) {
@@ -134,8 +132,8 @@ std::shared_ptr<const Operation> GroupEngine::last_in_common(const Operation& op
 }
 
 /// Records the call, and compares it with what waiting peers have announced for the same place.
-void GroupEngine::remember(const Fingerprint& ours) {
-  note(ours);
+void GroupEngine::remember(const Fingerprint& ours, Lane lane) {
+  note(ours, lane);
   compare_with_waiting();
   // An announcement is used once. While one is left, the short way is not taken.
   std::erase_if(announced_, [&](const auto& said) {
@@ -146,8 +144,12 @@ void GroupEngine::remember(const Fingerprint& ours) {
 }
 
 /// Writes the call to shared memory, where members on this machine look it up.
-void GroupEngine::note(const Fingerprint& ours) {
+void GroupEngine::note(const Fingerprint& ours, Lane lane) {
   channels_.own_history().write(ours);
+  const std::deque<std::shared_ptr<Operation>>& in_turn = collectives(lane);
+  const std::uint64_t first =
+      in_turn.empty() ? ours.sequence : in_turn.front()->fingerprint().sequence;
+  channels_.table().lines(lane)[spec_.rank].over.store(first - 1, std::memory_order_release);
   channels_.own_line().called.store(ours.sequence, std::memory_order_release);
 }
 
@@ -156,7 +158,8 @@ void GroupEngine::submit_send(const std::shared_ptr<SendOperation>& send) {
   const std::scoped_lock lock(mutex_);
   admit(send);
   point_to_point_.add(send);
-  if (send->fingerprint().kind == OpKind::monitored_barrier) remember(send->fingerprint());
+  if (send->fingerprint().kind == OpKind::monitored_barrier)
+    remember(send->fingerprint(), Lane::prompt);
   // A message to this rank itself: no peer rings the doorbell for the thread that receives it.
   if (send->done()) world_->doorbell().ring();
 }
@@ -166,7 +169,8 @@ void GroupEngine::submit_receive(const std::shared_ptr<ReceiveOperation>& receiv
   const std::scoped_lock lock(mutex_);
   admit(receive);
   point_to_point_.add(receive);
-  if (receive->fingerprint().kind == OpKind::monitored_barrier) remember(receive->fingerprint());
+  if (receive->fingerprint().kind == OpKind::monitored_barrier)
+    remember(receive->fingerprint(), Lane::prompt);
 }
 
 void GroupEngine::drive_in_background() {
@@ -328,6 +332,7 @@ void GroupEngine::watch_missing(Operation& operation) {
     }
   }
   operation.watch_next = watched == 0 ? Deadline::never() : Deadline::after(kWatchInterval);
+  if (!failure_) watch_passing(operation);
 }
 
 void GroupEngine::wait(Operation& operation, Deadline deadline) {

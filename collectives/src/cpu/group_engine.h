@@ -126,6 +126,8 @@ class GroupEngine : public GroupListener,
 
  private:
   enum class Tell { nobody, members };
+  /// A rank that has waited this long asks the members what they are doing.
+  static constexpr auto kPatience = std::chrono::milliseconds(100);
 
   // All under mutex_.
   void admit(const std::shared_ptr<Operation>& operation);
@@ -145,18 +147,19 @@ class GroupEngine : public GroupListener,
   void look_around();
   bool is_to_announce(const Operation& operation) const;
   void watch_missing(Operation& operation);
+  void watch_passing(Operation& operation);
   void announce(const Operation& operation);
   void ask_remote_members(const Fingerprint& fingerprint);
   void tell_remote_members(const Frame& frame);
   void tell_failure(const GroupFailure& failure);
   void hear_failure();
-  void note(const Fingerprint& ours);
+  void note(const Fingerprint& ours, Lane lane);
   void compare_with_waiting();
   void compare_with_history(int rank, const Fingerprint& ours);
   void on_announce(int rank, const Fingerprint& theirs);
   /// To a rank on another machine.
   void send_status(int rank);
-  void remember(const Fingerprint& ours);
+  void remember(const Fingerprint& ours, Lane lane);
   void compare(int rank, const Fingerprint& theirs, const Fingerprint& ours);
   void on_disagreement(const Disagreement& found);
   void on_disagreement(const EarlierDisagreement& found);
@@ -180,6 +183,7 @@ class GroupEngine : public GroupListener,
 
   // Texts.
   GroupFailure disagreement(const Disagreement& found) const;
+  GroupFailure passed_by(int peer, const Fingerprint& ours) const;
   GroupFailure left(int peer) const;
   GroupFailure broken(int peer) const;
   GroupFailure stuck(const base::Error& error) const;

@@ -23,6 +23,30 @@ GroupFailure GroupEngine::disagreement(const Disagreement& found) const {
           -1};
 }
 
+GroupFailure GroupEngine::passed_by(int peer, const Fingerprint& ours) const {
+  return {passed_by_error(spec_.name, {global_rank(spec_.rank), ours}, global_rank(peer)), -1};
+}
+
+/// A rank on this machine that is past a call has sent all of it. If this rank has looked for it
+/// since, and still waits, the other one called something else, and a history may be too short to
+/// say what.
+void GroupEngine::watch_passing(Operation& operation) {
+  const Lane lane = operation.lane();
+  if (lane == Lane::point_to_point || operation.after) return;
+  if (collectives(lane).empty() || collectives(lane).front().get() != &operation) return;
+  const Fingerprint& ours = operation.fingerprint();
+  const int before = std::exchange(operation.passed_by, -1);
+  for (const int peer : operation.missing()) {
+    if (peer == spec_.rank || !channels_.shares_memory(peer)) continue;
+    const MemberLine& line = channels_.table().lines(lane)[peer];
+    if (line.over.load(std::memory_order_acquire) < ours.sequence) continue;
+    if (peer == before) return fail(passed_by(peer, ours), Tell::members);
+    operation.passed_by = peer;
+    operation.watch_next = Deadline::after(kPatience);
+    return;
+  }
+}
+
 GroupFailure GroupEngine::left(int peer) const {
   // The peer may have failed because of another rank's death in another group: blame that rank.
   const int cause = world_->victim_of(spec_.world_ranks[static_cast<std::size_t>(peer)]);

@@ -30,6 +30,9 @@ struct MemberLine {
   std::atomic<Offset> stage{0};                         ///< in its heap; 0: none yet
   /// The sequence of its last collective: the call itself stands in the history in its heap.
   std::atomic<std::uint64_t> called{0};
+  /// Its collectives of this lane up to this one are over: whatever they send on this machine is
+  /// there.
+  std::atomic<std::uint64_t> over{0};
   /// Of the call of this lane in which it has waited for long; a digest of all that must be equal.
   std::atomic<std::uint64_t> waits_in{0};
   std::atomic<std::uint64_t> waits_digest{0};

@@ -72,6 +72,8 @@ class Operation : public Work::State {
   bool announced = false;
   /// When the peers that it waits for are to be watched, anew.
   base::Deadline watch_next = base::Deadline::never();
+  /// A rank that it waits for and that was past this call at the last look; -1: none.
+  int passed_by = -1;
 
  private:
   const std::shared_ptr<GroupEngine> engine_;

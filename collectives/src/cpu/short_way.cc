@@ -1,7 +1,8 @@
 // The short way of a group's engine: a blocking collective by posts or by short messages runs on
 // the caller's stack, under the engine's lock, without clock, queue or allocation. If a member is
 // late, the rest of the collective becomes an ordinary Operation.
-#include <optional>
+#include <limits>
+#include <utility>
 
 #include "collective_operation.h"
 #include "dtrun/base/log.h"
@@ -24,6 +25,33 @@ Collective owned(const CollectiveView& collective, Deadline::Duration timeout) {
   owned.call.deadline = Deadline::after(timeout);
   return owned;
 }
+
+/// How long a rank polls on the short way.
+class Looks {
+ public:
+  explicit Looks(Crowding crowding, int most = std::numeric_limits<int>::max())
+      : crowding_(crowding), most_(most) {}
+
+  /// Pauses after a look in vain. @param call is timed once the wait is no longer one of moments
+  /// @return whether to look once more
+  bool again(ShortCall* call) {
+    if (yields_between_looks(look_, crowding_)) {
+      if (call != nullptr) call->wait();
+      // By the clock, too: a yield may take as long as another rank computes.
+      if (!std::exchange(yields_, true)) yields_end_ = Deadline::after(time_to_exchange(crowding_));
+      if (yields_end_.expired()) return false;
+    }
+    pause_between_looks(look_, crowding_);
+    return ++look_ < most_;
+  }
+
+ private:
+  const Crowding crowding_;
+  const int most_;
+  int look_ = 0;
+  bool yields_ = false;
+  Deadline yields_end_ = Deadline::never();
+};
 
 }  // namespace
 
@@ -79,7 +107,8 @@ void GroupEngine::meet_now(const CollectiveView& collective, const Situation& si
 bool GroupEngine::deliver_now(const CollectiveView& collective, const Situation& situation,
                               int looks, Deadline::Duration timeout,
                               std::shared_ptr<Operation>& rest) {
-  const Deliveries all(situation.kind, spec_.rank, size(), collective.root());
+  const Deliveries all(situation.kind, spec_.rank, size(), collective.root(),
+                       empty_parts_of(collective.fingerprint));
   const std::scoped_lock lock(mutex_);
   if (!is_eventless() || !DeliverySteps::can_begin(all, collective, channels_)) return false;
   if (says_ways_) log_way(collective, situation, Way::messages);
@@ -91,19 +120,18 @@ bool GroupEngine::deliver_now(const CollectiveView& collective, const Situation&
   DeliverySteps steps;
   steps.send(all, collective, channels_);
   // As with posts, books are kept while the peers' bytes are on their way.
-  note(collective.fingerprint);
+  note(collective.fingerprint, Lane::prompt);
   if (call != nullptr) call->count(bytes);
   const std::uint64_t number =
       record.pass(collective.fingerprint, recorded_group_, bytes, begun_ns);
-  for (int look = 0; look < looks; ++look) {
+  Looks left(world_->crowding(), looks);
+  do {
     if (steps.receive(all, collective, channels_)) {
       meeting(Lane::prompt).pass(collective.fingerprint);
       record.passed(number);
       return true;
     }
-    if (call != nullptr && yields_between_looks(look, world_->crowding())) call->wait();
-    pause_between_looks(look, world_->crowding());
-  }
+  } while (left.again(call));
   if (call != nullptr) call->wait();
   record.go_on(number);
   rest = make_collective_operation(shared_from_this(), owned(collective, timeout), situation,
@@ -136,21 +164,13 @@ void GroupEngine::exchange_now(std::span<ShortMessage> messages) {
     if (!point_to_point_.send_now(message, channels_)) return;
     end(message);
   }
-  const Crowding crowding = world_->crowding();
-  std::optional<Deadline> yields_end;
+  Looks looks(world_->crowding());
   for (ShortMessage& message : messages) {
     if (is_send(message)) continue;
-    for (int look = 0;; ++look) {
+    for (;;) {
       const Taken taken = point_to_point_.receive_now(message, channels_);
       if (taken == Taken::done) break;
-      if (taken == Taken::other_way) return;
-      // By the clock: a yield may take as long as another rank computes.
-      if (yields_between_looks(look, crowding)) {
-        message.short_call.wait();
-        if (!yields_end) yields_end = Deadline::after(time_to_exchange(crowding));
-        if (yields_end->expired()) return;
-      }
-      pause_between_looks(look, crowding);
+      if (taken == Taken::other_way || !looks.again(&message.short_call)) return;
     }
     end(message);
   }
@@ -165,18 +185,17 @@ bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks
   try {
     if (!steps.show(plan, meeting(Lane::prompt))) return false;
     // Bookkeeping is done here because it overlaps with the members' posts.
-    note(plan.collective().fingerprint);
+    note(plan.collective().fingerprint, Lane::prompt);
     const std::uint64_t bytes = plan.collective().bytes();
     if (call != nullptr) call->count(bytes);
     number = record.pass(plan.collective().fingerprint, recorded_group_, bytes, begun_ns);
-    for (int look = 0; look < looks; ++look) {
+    Looks left(world_->crowding(), looks);
+    do {
       if (steps.take(plan, meeting(Lane::prompt))) {
         record.passed(number);
         return true;
       }
-      if (call != nullptr && yields_between_looks(look, world_->crowding())) call->wait();
-      pause_between_looks(look, world_->crowding());
-    }
+    } while (left.again(call));
   } catch (const Disagreement&) {
     // The Operation below finds the disagreement again and reports it.
   } catch (const EarlierDisagreement&) {

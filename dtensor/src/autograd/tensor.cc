@@ -38,7 +38,9 @@ Tensor::Tensor(LocalTensor local)
     : body_(local.defined() ? new Body(std::move(local), Spec()) : nullptr) {}
 
 Tensor::Tensor(Spec spec, LocalTensor local) {
-  if (spec.is_outside()) [[unlikely]]
+  // A move to another mesh brings nothing here in that shape already.
+  const bool is_part = local.numel() == 0 && local.shape() == spec.local_box().shape;
+  if (spec.is_outside() && !is_part) [[unlikely]]
     local = empty_part(spec, local.device());
   DT_CHECK(local.shape() == spec.local_box().shape);
   DT_CHECK(local.dtype() == spec.dtype());

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "dtrun/tensor/ops.h"
 #include "mesh/joint_group.h"
 #include "mesh/mesh_body.h"
 
@@ -63,6 +64,11 @@ Crossing made(const Spec& from, const Spec& to) {
   }
   crossing.ranks = ranks.size();
   if (!messages.are_none()) crossing.group = joint_group(source, target);
+  const bool goes_over_host = source.device_type() != target.device_type();
+  crossing.is_messages_only =
+      crossing.plan.before.empty() && crossing.plan.after.empty() && !goes_over_host;
+  crossing.nothing = tensors::empty(
+      {0}, {.dtype = from.dtype(), .device = goes_over_host ? tensors::kCpu : source.device()});
   Digest digest;
   digest.add(from);
   digest.add(to);

@@ -28,7 +28,9 @@ struct Crossing {
   std::vector<Parcel> parcels;
   std::size_t ranks = 0;                           ///< of the group
   std::optional<collectives::ProcessGroup> group;  ///< none: every rank has all that it is to have
-  std::uint64_t digest = 0;  ///< of shape, dtype, meshes and layouts; the same on all ranks
+  std::uint64_t digest = 0;       ///< of shape, dtype, meshes and layouts; the same on all ranks
+  bool is_messages_only = false;  ///< no steps before or after, and no way over the host
+  tensors::LocalTensor nothing;   ///< without elements: for ranks to which none go
 };
 
 PlacedLayout placed(const DeviceMesh& mesh, const Layout& layout);

@@ -315,8 +315,11 @@ std::string DeviceMesh::to_string() const {
 bool operator==(const DeviceMesh& a, const DeviceMesh& b) {
   if (a.body_ == b.body_) return true;
   if (!a.body_ || !b.body_) return false;
-  return a.shape() == b.shape() && a.axis_names() == b.axis_names() &&
-         a.device_type() == b.device_type() && a.ranks() == b.ranks();
+  // ranks() are global, which takes a list. Of one group the places say the same.
+  const MeshBody &one = *a.body_, &other = *b.body_;
+  if (one.shape != other.shape || one.device_type != other.device_type) return false;
+  if (one.root->parent == other.root->parent && one.ranks != other.ranks) return false;
+  return one.names == other.names && a.ranks() == b.ranks();
 }
 
 }  // namespace dtrun::dtensor

@@ -60,17 +60,46 @@ class PlanTable {
                                            const Layout& to) const;
   void note_crossing(const SpecBody* from, const std::shared_ptr<MeshBody>& target,
                      const Layout& to, std::shared_ptr<const Crossing> crossing);
-  /// Called before specs are freed, because their addresses may be used again.
+  /// Caches a request to go to another mesh by the placements as they were written. It keeps
+  /// neither that mesh nor its spec alive.
+  struct AskedCrossing {
+    const SpecBody* from = nullptr;
+    std::weak_ptr<MeshBody> target = {};
+    std::uint64_t target_cleared = 0;  ///< cleared() of the target's table: `to` is valid while
+                                       ///< that stays
+    SpecBody* to = nullptr;
+    Placements words = {};
+    std::shared_ptr<const Crossing> crossing = nullptr;
+  };
+  /// Null if it is not cached. The caller compares target_cleared.
+  const AskedCrossing* asked_crossing(const SpecBody* from, const std::shared_ptr<MeshBody>& target,
+                                      const Placements& placements) const {
+    const AskedCrossing& asked = asked_crossings_[place_of(from, placements) % kAskedCrossings];
+    const bool is_it = asked.from == from && asked.words == placements &&
+                       !asked.target.owner_before(target) && !target.owner_before(asked.target);
+    return is_it ? &asked : nullptr;
+  }
+  void note_asked_crossing(AskedCrossing asked) {
+    const std::size_t place = place_of(asked.from, asked.words) % kAskedCrossings;
+    asked_crossings_[place] = std::move(asked);
+  }
+  /// Called before specs are freed, because their addresses may be used again, and when link rates
+  /// have changed.
   void clear() {
+    ++cleared_;
     plans_.clear();
     asked_.clear();
     recent_.fill({});
     crossings_.clear();
+    asked_crossings_.fill({});
   }
+  /// How often clear() was called.
+  std::uint64_t cleared() const { return cleared_; }
 
  private:
   static constexpr std::size_t kMost = 4096;
   static constexpr std::size_t kRecent = 64;
+  static constexpr std::size_t kAskedCrossings = 16;
 
   /// A direct-mapped cache in front of asked_, whose own lookup takes ten times as long.
   struct Recent {
@@ -122,6 +151,8 @@ class PlanTable {
   std::unordered_map<tensors::Dims, Asked, NumberListHash> asked_;
   std::array<Recent, kRecent> recent_;
   std::unordered_map<tensors::Dims, KnownCrossing, NumberListHash> crossings_;
+  std::array<AskedCrossing, kAskedCrossings> asked_crossings_;
+  std::uint64_t cleared_ = 0;
 };
 
 }  // namespace dtrun::dtensor

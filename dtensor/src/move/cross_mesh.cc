@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "mesh/crossing.h"
 #include "mesh/joint_group.h"
 #include "mesh/mesh_body.h"
+#include "move/asked_spec.h"
 #include "move/cause.h"
 #include "move/exchange.h"
 #include "move/move_log.h"
@@ -27,8 +29,7 @@ StartedStage cross(const Crossing& crossing, const LocalTensor& local,
                    collectives::CallOptions options, const base::CallSite& call) {
   const LocalTensor result =
       tensors::empty(crossing.wanted.shape, {.dtype = local.dtype(), .device = local.device()});
-  const LocalTensor nothing = tensors::empty({0}, {local.dtype(), local.device()});
-  std::vector<LocalTensor> inputs(crossing.ranks, nothing), outputs(crossing.ranks, nothing);
+  std::vector<LocalTensor> inputs(crossing.ranks, crossing.nothing), outputs = inputs;
   for (const Crossing::Parcel& parcel : crossing.parcels) {
     switch (parcel.way) {
       case Crossing::Way::received:
@@ -104,17 +105,48 @@ PendingMove start_across(const Spec& from, const Spec& to, const LocalTensor& lo
   return {std::move(stages), local, options, tell};
 }
 
-LocalTensor redistribute_across(const Spec& from, const Spec& to, const LocalTensor& local) {
-  if (MoveObserver::any() || (from.is_outside() && to.is_outside()))
+AskedCrossing asked_crossing(std::string_view call, const base::CallSite& site, const Spec& from,
+                             const DeviceMesh& mesh, const Placements& placements,
+                             const ShardOrder& order) {
+  MeshBody &body = *from.body()->mesh().body(), &target = *mesh.body();
+  if (order.empty()) {
+    PlanTable::AskedCrossing known;
+    {
+      const std::lock_guard lock(body.mutex);
+      if (const auto* const found = body.plans.asked_crossing(from.body(), mesh.body(), placements))
+        known = {
+            .target_cleared = found->target_cleared, .to = found->to, .crossing = found->crossing};
+    }
+    if (known.to != nullptr) {
+      const std::lock_guard lock(target.mutex);
+      if (target.plans.cleared() == known.target_cleared)
+        return {Spec(known.to->share_locked()), std::move(known.crossing)};
+    }
+  }
+  Spec to = asked_spec(call, site, mesh, placements, from.shape(), from.dtype(), order);
+  if (from.is_outside() && to.is_outside()) return {std::move(to), nullptr};
+  std::shared_ptr<const Crossing> crossing = crossing_of(from, to);
+  if (order.empty()) {
+    std::uint64_t cleared = 0;
+    {
+      const std::lock_guard lock(target.mutex);
+      cleared = target.plans.cleared();
+    }
+    const std::lock_guard lock(body.mutex);
+    body.plans.note_asked_crossing(
+        {from.body(), mesh.body(), cleared, to.body(), placements, crossing});
+  }
+  return {std::move(to), std::move(crossing)};
+}
+
+LocalTensor redistribute_across(const Spec& from, const AskedCrossing& asked,
+                                const LocalTensor& local) {
+  const Spec& to = asked.to;
+  if (MoveObserver::any() || !asked.crossing || !asked.crossing->is_messages_only)
     return start_across(from, to, local, {}).wait();
-  const std::shared_ptr<const Crossing> crossing = crossing_of(from, to);
-  const CrossMeshPlan& plan = crossing->plan;
-  const bool is_all = plan.before.empty() && plan.after.empty() &&
-                      from.body()->mesh().device_type() == to.body()->mesh().device_type();
-  if (!is_all) return start_across(from, to, local, {}).wait();
-  log_crossing({plan, from, to});
+  log_crossing({asked.crossing->plan, from, to});
   try {
-    return cross(*crossing, local, {}, Cause::site_of_call()).result;
+    return cross(*asked.crossing, local, {}, Cause::site_of_call()).result;
   } catch (const base::Error& error) {
     tell_own_side(from, to, error);
     throw;

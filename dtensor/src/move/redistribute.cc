@@ -122,7 +122,7 @@ class StepRun {
     return result;
   }
 
-  LocalTensor to_partial() const {
+  LocalTensor to_partial() {
     const ReduceOp op = step_.after.reduce_op(axis_);
     if (step_.before.is_replicate(axis_)) {
       // A copy, as on the other ranks: otherwise a later write would change the source on some
@@ -136,12 +136,13 @@ class StepRun {
   }
 
   /// Of this rank's part.
-  Shape shape_after() const {
+  const Shape& shape_after() {
     if (is_whole(step_.after)) return site_.global_shape;
     // Of the last step, mostly the only one, the part is known.
     if (site_.to != nullptr && site_.to->layout == step_.after) return site_.to->box.shape;
     const DeviceMesh& mesh = site_.mesh;
-    return local_box(site_.global_shape, mesh.shape(), mesh.coordinate(), step_.after).shape;
+    computed_ = local_box(site_.global_shape, mesh.shape(), mesh.coordinate(), step_.after).shape;
+    return computed_;
   }
 
   /// Whether all ranks' chunks of `tensor` under `layout` are of one size.
@@ -173,6 +174,7 @@ class StepRun {
   const std::size_t axis_;
   const ProcessGroup& group_;
   const LocalTensor& local_;
+  Shape computed_;  ///< where no spec has it
   collectives::Work work_;
 };
 
@@ -214,7 +216,8 @@ LocalTensor zeros_of_plan(const PlanSite& site, const std::vector<Step>& steps,
 
 }  // namespace
 
-LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& steps, LocalTensor local) {
+LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& steps,
+                     const LocalTensor& local) {
   if (steps.empty()) return local;
   const tensors::DType dtype = local.dtype();
   if (!site.mesh.has_this_rank()) [[unlikely]]
@@ -224,15 +227,16 @@ LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& steps, Local
   log_move({site, steps, dtype});
   const base::CallSite call = Cause::site_of_call();
   try {
-    for (const Step& step : steps) {
-      LocalTensor next = start_step(site, step, local, {}, call).result;
-      local = std::move(next);
+    LocalTensor moved = start_step(site, steps.front(), local, {}, call).result;
+    for (std::size_t i = 1; i < steps.size(); ++i) {
+      LocalTensor next = start_step(site, steps[i], moved, {}, call).result;
+      moved = std::move(next);
     }
+    return moved;
   } catch (const base::Error& error) {
     tell_own_side(site, steps, dtype, error);
     throw;
   }
-  return local;
 }
 
 std::vector<Step> plan_on(const PlanSite& site, const Layout& from, const Layout& to,

@@ -29,7 +29,7 @@ std::vector<Step> plan_on(const PlanSite& site, const Layout& from, const Layout
 /// This rank's part of the plan. `local` is left as it is; the result may share its elements where
 /// no step copies. Collective along the axes of the steps.
 tensors::LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& steps,
-                              tensors::LocalTensor local);
+                              const tensors::LocalTensor& local);
 
 /// From one spec of a mesh to another; the mesh remembers the plan.
 tensors::LocalTensor redistribute_local(const Spec& from, const Spec& to,

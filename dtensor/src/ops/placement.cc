@@ -129,10 +129,10 @@ void Tensor::remember(const Placements& placements, const AskedMove& move) const
 Tensor Tensor::redistribute(const DeviceMesh& mesh, const Placements& placements,
                             const ShardOrder& order, Site site) const {
   if (device_mesh() == mesh) return redistribute(placements, order, site);
-  Spec to = asked_spec("redistribute", site, mesh, placements, shape(), dtype(), order);
+  AskedCrossing asked = asked_crossing("redistribute", site, spec(), mesh, placements, order);
   const Cause cause("redistribute", Cause::Wish::asked, site);
-  LocalTensor moved = redistribute_across(spec(), to, local());
-  return arrived(*this, std::move(to), std::move(moved));
+  LocalTensor moved = redistribute_across(spec(), asked, local());
+  return arrived(*this, std::move(asked.to), std::move(moved));
 }
 
 PendingTensor Tensor::redistribute_async(const Placements& placements, const ShardOrder& order,

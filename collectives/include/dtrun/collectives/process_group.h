@@ -34,7 +34,7 @@ struct CallOptions {
   bool async = false;
   /// Default: the group's.
   std::optional<base::Deadline::Duration> timeout = std::nullopt;
-  /// Of all_to_all, whose sizes are each rank's own: what all ranks must pass alike all the same.
+  /// Of all_to_all: a hash of a plan by which all ranks know all sizes; empty parts are not sent.
   std::uint64_t agreed = 0;
   /// Of ReduceOp::premul_sum, and of no other: what this rank's elements are multiplied by, rounded
   /// to their dtype. The ranks' factors may differ, as in NCCL. The input stays as it is.
