@@ -10,6 +10,7 @@
 
 namespace dtrun::collectives::cpu {
 
+using base::Deadline;
 using base::Error;
 using base::ErrorCode;
 

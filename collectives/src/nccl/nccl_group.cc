@@ -117,7 +117,8 @@ Queue& NcclGroup::make_pair_queues(const QueueKey& key) {
   const auto number = std::count_if(queues_.begin(), queues_.end(), [&](const auto& entry) {
     return entry.first.from == key.from && entry.first.to == key.to;
   });
-  const auto [low, high] = std::minmax(key.from, key.to);
+  // No structured binding: clang 14, which builds the fuzzers, lets no lambda capture one.
+  const int low = std::min(key.from, key.to), high = std::max(key.from, key.to);
   MeetingPlace place = meeting_place(key.device);
   place.key = fmt::format("{}/lane/{}-{}/{}", spec_.key, low, high, number);
   place.rank = spec_.rank == low ? 0 : 1;
