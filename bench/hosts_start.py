@@ -5,8 +5,8 @@ One rank on each of N hosts of the lab (tests/lab/slurm), each with an sshd, sta
 prints the time when it begins: told are the times from the launcher's start to the last rank's beginning and to the
 launcher's end, medians in ms, the least in brackets; and the median of dtrun's time over another's in the same round, which
 tells more where the machine is busy. "ssh" is the bare ssh to all hosts at once: no launcher that opens its connections anew can
-be faster. "new" is dtrun --ssh_persist=0, which does so, too. dtrun itself keeps its connections for a minute: its first run, which is told
-apart, opens them, and the others find them. DIR holds the MPIs that mpi-up style virtual
+be faster. "new" is dtrun --ssh_persist=0, which does so, too. dtrun itself keeps its connections for a minute: its first run,
+which is told apart, opens them, and the others find them. DIR holds the MPIs that mpi-up style virtual
 environments have: DIR/openmpi, DIR/mpich. The contenders take turns, each round in another order.
 """
 import argparse

@@ -31,6 +31,15 @@ constexpr std::size_t kMostFileBytes = 16 << 20;
 /// Ansible's default, too: long enough for who starts a job again, too short to be forgotten.
 constexpr std::chrono::seconds kPersist(60);
 
+// All of a file that is not too long; of one that is, more than kMostFileBytes.
+std::string beginning_of(std::ifstream& file) {
+  std::string text;
+  char piece[4096];
+  while (text.size() <= kMostFileBytes && (file.read(piece, sizeof piece), file.gcount() > 0))
+    text.append(piece, static_cast<std::size_t>(file.gcount()));
+  return text;
+}
+
 // Refuses options that --hosts decides itself, or that have no meaning when dtrun starts every
 // node.
 void refuse_contradictions(const CommandLine& line) {
@@ -69,9 +78,7 @@ std::string text_of_file(const std::string& path) {
   if (!file || is_folder)
     throw Error(ErrorCode::kNotFound, fmt::format("cannot read --hostfile={}", path),
                 is_folder ? "it is a folder" : why, "name a file with a host in each line");
-  std::string text(kMostFileBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  const std::string text = beginning_of(file);
   if (text.size() > kMostFileBytes)
     throw Error(ErrorCode::kUsage, fmt::format("--hostfile={} is too long", path), "", "");
   return text;
@@ -210,10 +217,7 @@ std::string remote_dtrun_of(const std::string& name, const CommandLine& line) {
 /// By ~/.ssh/config.
 bool user_shares_connections(const base::Environment& environment) {
   std::ifstream file(environment.get("HOME").value_or("") + "/.ssh/config");
-  std::string text(kMostFileBytes, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  return configures_sharing(text);
+  return configures_sharing(beginning_of(file));
 }
 
 std::vector<std::string> remote_shell_of(const CommandLine& line, OptionBinding& binding,
