@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -381,12 +382,15 @@ std::size_t characters_of(const std::string& text) {
   }));
 }
 
+bool is_page(const SourceFile& file) {
+  return file.path == "README.md" || (file.path.starts_with("docs/") && file.path.ends_with(".md"));
+}
+
 }  // namespace
 
 Findings long_cells(const SourceFile& file) {
   Findings findings;
-  const bool is_page = file.path == "README.md" || file.path.starts_with("docs/");
-  if (!is_page || !file.path.ends_with(".md")) return findings;
+  if (!is_page(file)) return findings;
   const auto lines = lines_of(file.text);
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (!lines[i].starts_with('|')) continue;
@@ -398,6 +402,38 @@ Findings long_cells(const SourceFile& file) {
                               "a table cell of " + std::to_string(length - 2) +
                                   " characters; at most " + std::to_string(kMaxCellCharacters)));
     }
+  }
+  return findings;
+}
+
+namespace {
+
+// What only a measurement can have told: a rate, what something takes or takes about, a ratio.
+// Limits and timeouts ("waits 200 ms at the most") and durations in whole seconds are none.
+const std::regex& measured() {
+  static const std::regex kMeasured(
+      R"(\d ?(ns|[GM]i?B/s|[GM]bit/s|op/s)\b)"
+      R"(|\b(takes?|took|costs?) [^.,:;|(]{0,50}\b[\d.]*\d( to [\d.]+)? (us|ms|%)(?!\w))"
+      R"(|\b(takes?|took|costs?) [^.,:;|(]{0,50}\b\d+\.\d+ s\b)"
+      R"(|\b(some|about) [\d.]+ (us|ms)\b)"
+      R"(|\d (times|x) (as (fast|long|much)|faster|slower)\b)");
+  return kMeasured;
+}
+
+}  // namespace
+
+Findings figures_outside_benchmarks(const SourceFile& file) {
+  Findings findings;
+  if (!is_page(file) || file.path == "docs/benchmarks.md") return findings;
+  const auto lines = lines_of(file.text);
+  bool is_output = false;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].starts_with("```")) is_output = !is_output;
+    std::smatch figure;
+    if (!is_output && !lines[i].starts_with("    ") &&
+        std::regex_search(lines[i], figure, measured()))
+      findings.push_back(
+          at(file, i + 1, "'" + figure.str() + "' is a figure: it belongs to docs/benchmarks.md"));
   }
   return findings;
 }

@@ -36,6 +36,9 @@ Findings empty_names(const SourceFile& file);
 Findings banned_texts(const SourceFile& file);
 /// In README.md and docs/, a table cell of more than 220 characters: a paragraph.
 Findings long_cells(const SourceFile& file);
+/// In README.md and docs/, but for docs/benchmarks.md and the output of programs, a figure that was
+/// measured: it would stay when a later measurement changes the one in docs/benchmarks.md.
+Findings figures_outside_benchmarks(const SourceFile& file);
 /// A README.md of more than 60 lines.
 Findings long_readme(const SourceFile& file);
 

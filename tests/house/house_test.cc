@@ -60,6 +60,9 @@ TEST(HouseTest, NoBannedTextStands) {
 TEST(HouseTest, NoTableCellIsAParagraph) {
   expect_clean(long_cells);
 }
+TEST(HouseTest, FiguresStandInBenchmarksOnly) {
+  expect_clean(figures_outside_benchmarks);
+}
 TEST(HouseTest, TheReadmeIsReadInTwoMinutes) {
   expect_clean(long_readme);
 }
@@ -167,6 +170,26 @@ TEST(HouseRuleTest, ATableCellOfMoreThan220CharactersIsFoundInThePagesOnly) {
   EXPECT_EQ(long_cells({"README.md", "| " + longest + "\\|x |\n"}).size(), 1u);
   EXPECT_TRUE(long_cells({"docs/a.md", "| \u00b7" + longest.substr(1) + " |\n"}).empty());
   EXPECT_TRUE(long_cells({"tests/lab/README.md", "| " + longest + "x |\n"}).empty());
+}
+
+TEST(HouseRuleTest, AFigureIsFoundInThePagesButNotALimitAndNotWhatAProgramPrints) {
+  const auto findings = [](const std::string& path, const std::string& text) {
+    return figures_outside_benchmarks({path, text + "\n"}).size();
+  };
+  for (const char* figure :
+       {"The first error takes 2 to 15 ms.", "It costs an all_reduce some 0.2 us.",
+        "| kept | the next start takes 0.05 s |", "A copy goes at 12 GB/s.", "It took 21 % longer.",
+        "dtrun is 57 times as fast.", "A call has about 300 us."}) {
+    EXPECT_EQ(findings("docs/a.md", figure), 1u) << figure;
+    EXPECT_EQ(findings("README.md", figure), 1u) << figure;
+    EXPECT_EQ(findings("docs/benchmarks.md", figure), 0u) << figure;
+    EXPECT_EQ(findings("docs/a.md", "```text\n" + std::string(figure) + "\n```"), 0u) << figure;
+    EXPECT_EQ(findings("docs/a.md", "    " + std::string(figure)), 0u) << figure;
+  }
+  for (const char* limit :
+       {"It takes 10 s at the most.", "A line waits 80 ms for its like.",
+        "Pieces of 256 KiB go by the ring.", "The window is 15 s.", "Clocks differ by 1 %."})
+    EXPECT_EQ(findings("docs/a.md", limit), 0u) << limit;
 }
 
 TEST(HouseRuleTest, AReadmeOfSixtyOneLinesIsFound) {
