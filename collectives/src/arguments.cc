@@ -71,6 +71,9 @@ void require_image(NamedTensor output, NamedTensor input) {
     refuse(fmt::format("{} has the shape [{}], {} has [{}]", output.name.to_string(),
                        fmt::join(to.shape(), ", "), input.name.to_string(),
                        fmt::join(from.shape(), ", ")));
+  // Ranges of addresses are compared, from the first element to the last. Two strided views that
+  // interleave without a common element are refused, too: to tell them apart would cost more than
+  // it is worth in each call.
   if (to.storage() != from.storage() || to.numel() == 0) return;
   const auto end = [](const LocalTensor& tensor) {
     const char* last = static_cast<const char*>(tensor.data());
@@ -130,6 +133,7 @@ void require_rows(const GroupShape& group, NamedTensor whole,
   std::int64_t sum = 0;
   for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
     if (sizes[rank] < 0) refuse(fmt::format("{}[{}] is {}", what, rank, sizes[rank]));
+    // This also keeps the sum from overflowing.
     if (sizes[rank] > rows)
       refuse(fmt::format("{}[{}] is {}, and {} has {} rows", what, rank, sizes[rank],
                          whole.name.to_string(), rows));
@@ -178,6 +182,8 @@ Buffer CallBuffers::input(const LocalTensor& tensor) {
   return keep(tensor.contiguous());
 }
 
+// Backends write contiguous memory only. The result goes back into the strided tensor when the call
+// is over.
 Buffer CallBuffers::output(const LocalTensor& tensor) {
   if (tensor.is_contiguous()) return keep(tensor);
   const LocalTensor temporary =
@@ -207,6 +213,7 @@ std::vector<Buffer> CallBuffers::outputs(std::span<const LocalTensor> list) {
 }
 
 void CallBuffers::attach_to(Call& call) && {
+  // The caller may drop its tensors while an asynchronous call still works on their memory.
   call.keep_alive = std::make_shared<std::vector<LocalTensor>>(std::move(kept_));
   if (copies_.empty()) return;
   call.finish = [copies = std::move(copies_)] {

@@ -90,6 +90,7 @@ void World::join(const GroupOptions& options, Deadline deadline) {
   mine.commons = door_.name();
   mine.token = random_token();
   listen(options, mine);
+  // Before the card is in the store: whoever has read the card may look at the cell.
   door_.commons().cell(rank_).state.store(CellState::here);
   cards_ = exchange_cards(options, mine, deadline);
   peers_ = std::vector<Peer>(cards_.size());
@@ -180,6 +181,7 @@ const PeerMemory* World::memory_of(int world_rank) {
   if (single_copy_ == SingleCopy::never) return nullptr;
   const std::scoped_lock lock(mutex_);
   Peer& peer = peers_[static_cast<std::size_t>(world_rank)];
+  // Once: where the kernel refuses it, it would refuse it each time.
   if (!std::exchange(peer.memory_was_tried, true)) {
     peer.memory = PeerMemory::open(door_.commons(), world_rank);
     base::log::debug(base::log::Component::kCollectives, "{}: {}",
@@ -336,6 +338,7 @@ void World::retire(Retired retired) {
 void World::add_group(std::uint64_t id, GroupListener& group) {
   const std::scoped_lock lock(groups_mutex_);
   groups_[id] = &group;
+  // A peer may have made the group before this rank: what it has sent since is waiting.
   if (const auto early = early_.find(id); early != early_.end()) {
     for (const std::function<void(GroupListener&)>& event : early->second) event(group);
     early_.erase(early);
@@ -347,6 +350,7 @@ void World::add_group(std::uint64_t id, GroupListener& group) {
 void World::remove_group(std::uint64_t id) {
   const std::scoped_lock lock(groups_mutex_);
   groups_.erase(id);
+  // Late events of this group are dropped, not kept as early ones (watcher.cc).
   finished_groups_.insert(id);
 }
 

@@ -15,7 +15,9 @@ Source source_of(const Buffer& buffer) {
   return {buffer.data, static_cast<std::size_t>(buffer.count), data_type(buffer.dtype)};
 }
 
-/// Remembers the first call of a group that failed.
+/// Remembers the first call of a group that failed. The group is ended all the same: NCCL counts
+/// the starts of each thread, and would hold back all later calls. in_progress is no failure,
+/// because communicators do not block (real_nccl_api.cc).
 class CallGroup {
  public:
   explicit CallGroup(NcclApi& api) : api_(api), result_(api.group_start()) {}
@@ -126,6 +128,7 @@ Launch Composer::broadcast(const CollectiveView& call) const {
   const Buffer buffer = call.root() == rank ? call.inputs.front() : call.outputs.front();
   return launch(
       [api = nccl, buffer, root = call.root()](Communicator communicator, DeviceStream stream) {
+        // No rank calls NCCL for nothing: all ranks know the count.
         if (buffer.count == 0) return Result::success;
         return api->broadcast(source_of(buffer), buffer.data, root, communicator, stream);
       });
@@ -158,6 +161,7 @@ Launch Composer::all_gather(Buffer input, std::vector<Buffer> outputs) const {
       CallGroup group(*api);
       for (std::size_t root = 0; root < outputs.size(); ++root) {
         if (outputs[root].count == 0) continue;
+        // NCCL reads the source at the root only. The others give their target, as in place.
         const Buffer& from = static_cast<int>(root) == me ? input : outputs[root];
         group.add(api->broadcast(source_of(from), outputs[root].data, static_cast<int>(root),
                                  communicator, stream));
@@ -165,6 +169,8 @@ Launch Composer::all_gather(Buffer input, std::vector<Buffer> outputs) const {
       return group.end();
     });
   }
+  // Allocated in the caller's thread: a lack of memory is an error of this call, whoever gives the
+  // launch to NCCL later.
   std::shared_ptr<void> scratch;
   if (!lie_one_after_the_other(outputs))
     scratch = device->allocate(input.bytes() * outputs.size(), device_index);
@@ -174,6 +180,7 @@ Launch Composer::all_gather(Buffer input, std::vector<Buffer> outputs) const {
         if (input.count == 0) return Result::success;
         return api->all_gather(source_of(input), target, communicator, stream);
       });
+  // On the call's stream, so the device copies when it is through with the call.
   if (scratch)
     result.after = [cuda = device, outputs = std::move(outputs), scratch](DeviceStream stream) {
       const char* part = static_cast<const char*>(scratch.get());
@@ -221,6 +228,7 @@ Launch Composer::exchange(std::vector<Buffer> outputs, std::vector<Buffer> input
   return launch([api = nccl, cuda = device, me = static_cast<std::size_t>(rank),
                  outputs = std::move(outputs),
                  inputs = std::move(inputs)](Communicator communicator, DeviceStream stream) {
+    // This rank's own part needs no call of NCCL.
     if (me < outputs.size() && me < inputs.size())
       cuda->copy(outputs[me].data, inputs[me].data, outputs[me].bytes(), stream);
     CallGroup group(*api);
@@ -238,6 +246,7 @@ Launch Composer::exchange(std::vector<Buffer> outputs, std::vector<Buffer> input
 }
 
 Composer::Buffers Composer::only(int other, const Buffer& buffer) const {
+  // exchange() looks at this rank's own part, too, so the list reaches to both.
   Buffers list(static_cast<std::size_t>(std::max(rank, other)) + 1);
   list[static_cast<std::size_t>(other)] = buffer;
   return list;
@@ -263,6 +272,9 @@ std::vector<Launch> Composer::batch(const std::vector<Message>& messages) const 
   std::vector<Launch> launches;
   for (const Message& message : messages) {
     if (message.buffer.count > 0) parts.push_back({message.kind, message.buffer, message.peer});
+    // Each message has a launch of its own, as it has an operation. Only the first one calls NCCL:
+    // one group for all, so that the messages do not wait for one another. The queue gives the
+    // launches in their order, so none of them ends before that group has been given to NCCL.
     launches.push_back(launch([](Communicator, DeviceStream) { return Result::success; }));
     launches.back().bytes = message.buffer.bytes();
   }

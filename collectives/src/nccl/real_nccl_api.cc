@@ -16,6 +16,7 @@ using base::ErrorCode;
 
 namespace {
 
+// nccl_api.h has NCCL's own numbers, so results and types are cast and need no tables.
 static_assert(static_cast<int>(Result::success) == ncclSuccess);
 static_assert(static_cast<int>(Result::unhandled_cuda_error) == ncclUnhandledCudaError);
 static_assert(static_cast<int>(Result::system_error) == ncclSystemError);
@@ -194,6 +195,7 @@ class RealNcclApi : public NcclApi {
 
   Result make_premul_sum(Reduction* made, const void* factor, DataType data_type,
                          Communicator communicator) override {
+    // The factor is on the host and copied by NCCL before it returns (ncclScalarHostImmediate).
     ncclRedOp_t number = ncclSum;
     const ncclResult_t code =
         nccl().red_op_create_premul_sum(&number, const_cast<void*>(factor), type(data_type),
@@ -246,6 +248,7 @@ class RealNcclApi : public NcclApi {
 }  // namespace
 
 std::shared_ptr<NcclApi> real_nccl_api() {
+  // Opened now: without NCCL this throws, and not the first call.
   nccl();
   return std::make_shared<RealNcclApi>();
 }
