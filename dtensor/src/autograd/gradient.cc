@@ -23,6 +23,8 @@ std::string named(const Tensor& tensor) {
          tensors::shape_to_string(tensor.shape());
 }
 
+// Of a Partial root each term gets the whole gradient, because the derivative of a sum by each of
+// its terms is 1. So the gradient is replicated there.
 Tensor one_like(const Tensor& root) {
   LocalTensor one = tensors::ones(root.local().shape(), {root.dtype(), root.device()});
   if (!root.is_distributed()) return one;
@@ -47,6 +49,7 @@ void check_root(const Tensor& root, const Tensor& gradient) {
   if (!gradient.defined()) {
     refuse("backward() with an undefined gradient", "", "leave it out for a single number");
   }
+  // A single number is the same on every rank, so it may stay plain for a distributed root.
   const bool local_number = !gradient.is_distributed() && gradient.numel() == 1;
   if (gradient.is_distributed() != root.is_distributed() && !local_number) {
     refuse("backward() of " + root.spec().to_string() + " with a gradient that is " +
@@ -83,6 +86,7 @@ const Tensor& Tensor::requires_grad_(bool requires_grad) const {
     refuse("requires_grad_() of a tensor of " + std::string(tensors::dtype_name(dtype())),
            "only floating point numbers have gradients", "to(DType::f32)");
   }
+  // The leaf keeps the numbers, not the tensor: the tensor owns the leaf, and would own itself.
   auto* const leaf = new Leaf;
   leaf->local = body().local;
   leaf->spec = spec();
@@ -137,6 +141,7 @@ void Tensor::set_data(const Tensor& data) const {
   body_->local = data.local();
   body_->spec = data.spec();
   if (leaf == nullptr) return;
+  // The hooks of the leaf get what it keeps.
   leaf->local = data.local();
   leaf->spec = data.spec();
 }

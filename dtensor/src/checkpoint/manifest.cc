@@ -66,11 +66,14 @@ std::uint64_t SavedTensor::bytes() const {
   return tensors::bytes_of_shape(shape, dtype);
 }
 
+// A reader refuses tensors that are not in the order of their names.
 const SavedTensor* Manifest::find(const std::string& name) const {
   const auto place = std::ranges::lower_bound(tensors, name, {}, &SavedTensor::name);
   return place != tensors.end() && place->name == name ? &*place : nullptr;
 }
 
+// A manifest may come from a stranger: no name may lead out of the checkpoint's folder, or write to
+// a terminal.
 bool is_file_name(std::string_view name) {
   return !name.empty() && name[0] != '.' && std::ranges::none_of(name, [](char c) {
     return c == '/' || c == '\\' || static_cast<unsigned char>(c) < ' ';
@@ -105,6 +108,7 @@ std::optional<double> exact_number(std::string_view text) {
   } else if (text == "nan") {
     number = std::numeric_limits<double>::quiet_NaN();
   } else {
+    // from_chars() knows no 0x, and would take a second sign.
     if (!text.starts_with("0x") || text.starts_with("0x-")) return std::nullopt;
     text.remove_prefix(2);
     const char* const end = text.data() + text.size();
@@ -164,6 +168,8 @@ std::string manifest_text(const Manifest& manifest) {
     json::array& all = rank_values[name].emplace_array();
     for (const Value& value : list) all.push_back(json_of(value));
   }
+  // By hand, for a line of each file and tensor: serialize() makes one line of all. The checksum is
+  // of all that stands before it, so it comes last.
   std::string text = fmt::format(
       "{{\"format\":\"{}\",\"version\":{},\n\"generation\":\"{}\",\"ranks\":{},\"block_bytes\":{},"
       "\n"

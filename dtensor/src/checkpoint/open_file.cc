@@ -45,6 +45,7 @@ OpenFile OpenFile::open(FileCalls& files, const std::string& path) {
   const int fd = uninterrupted([&] { return files.open(path); });
   if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
     throw Error(ErrorCode::kNotFound, path + " is not there");
+  // Files are opened with O_NOFOLLOW (file_calls.cc): a link could lead out of the checkpoint.
   if (fd < 0 && errno == ELOOP)
     throw Error(ErrorCode::kProtocol, path + " is a link", "a checkpoint has files only");
   if (fd < 0) refuse_call("open", path);
@@ -78,6 +79,7 @@ void OpenFile::write(std::string_view bytes) {
     const ssize_t written =
         uninterrupted([&] { return files_.write(fd_, bytes.data(), bytes.size()); });
     if (written < 0 && turn_direct_off()) continue;
+    // No error and no progress: without this the loop would never end.
     if (written == 0) errno = EIO;
     if (written <= 0) refuse_call("write to", path_);
     bytes.remove_prefix(static_cast<std::size_t>(written));
@@ -106,6 +108,8 @@ std::string_view OpenFile::read_direct_at(std::uint64_t offset, std::size_t coun
                                           DirectMemory& memory) {
   const std::size_t before = offset % kDirectBytes;
   memory.resize(before + count);
+  // Direct reads are of whole multiples of kDirectBytes. The last one may end earlier, at the end
+  // of the file.
   const std::size_t most = (before + count + kDirectBytes - 1) / kDirectBytes * kDirectBytes;
   read_at(offset - before, memory.data(), before + count, most);
   return {memory.data() + before, count};
@@ -145,6 +149,8 @@ void OpenFile::sync() {
 
 void OpenFile::close() {
   const int fd = std::exchange(fd_, -1);
+  // Linux has closed the file also where close() was interrupted: a second call might close another
+  // thread's new file.
   if (files_.close(fd) < 0 && errno != EINTR) refuse_call("close", path_);
 }
 

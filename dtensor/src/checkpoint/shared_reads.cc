@@ -128,6 +128,8 @@ void SharedReads::plan_rounds() {
     round.parts.push_back(i);
     round.bytes += bytes;
     for (const int rank : part.wanters) {
+      // Messages between other ranks are not this rank's: all ranks plan the same rounds, and each
+      // sizes its own messages alone.
       if (rank == part.reader || (part.reader != group_.rank() && rank != group_.rank())) continue;
       Message& message = round.to[rank];
       message.parts.push_back(i);
@@ -205,6 +207,8 @@ std::uint64_t SharedReads::run(FileCalls& files, const std::string& folder, Page
       taken.emplace_back(&message->second, static_cast<const char*>(place.data()));
       at += message->second.bytes;
     }
+    // Receives are posted first, so that a peer's message can come while this rank reads its
+    // blocks.
     std::vector<collectives::Work> works = group_.batch_isend_irecv(receives);
     if (number < rounds_[own].size()) {
       const Round& round = rounds_[own][number];

@@ -26,6 +26,7 @@ using base::ErrorCode;
 class DataLoader::Ahead {
  public:
   Ahead(const DataLoader& loader, DataPosition first, std::size_t most) : most_(most) {
+    // The thread inherits the mask, so the program's own threads go on getting the signals.
     const base::BlockedSignals blocked;
     try {
       thread_ = std::thread([this, &loader, first] { make(loader, first); });
@@ -49,6 +50,7 @@ class DataLoader::Ahead {
   Tensors take() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !batches_.empty() || failure_ != nullptr; });
+    // Batches that were made before the failure come first.
     if (batches_.empty()) std::rethrow_exception(failure_);
     Tensors batch = std::move(batches_.front());
     batches_.pop_front();
@@ -163,6 +165,8 @@ Tensors DataLoader::made(DataPosition position) const {
   Tensors first_sample;
   std::int64_t first_number = 0;
   for (std::int64_t i = first; i < first + count; ++i) {
+    // Without drop_last the last samples are taken from the beginning again, so that all ranks have
+    // equally many steps.
     const std::int64_t place = (i * options_.ranks + options_.rank) % size_;
     const std::int64_t number = options_.shuffle ? shuffle(place) : place;
     const Tensors sample = set_->get(number);

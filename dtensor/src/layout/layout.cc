@@ -133,6 +133,7 @@ Layout Layout::whole(std::size_t axes) {
 
 Layout::Slot Layout::slot_of(const Placement& placement) {
   Slot slot;
+  // The masks change nothing: they tell the compiler that the values fit their bit fields.
   slot.kind = static_cast<std::uint32_t>(placement.kind()) & 3U;
   if (placement.is_partial()) slot.value = static_cast<std::uint32_t>(placement.reduce_op()) & 127U;
   if (placement.is_shard()) {
@@ -167,6 +168,8 @@ void Layout::put(std::size_t axis, Slot next) {
   Slot& slot = slots_[axis];
   if (is_shard(axis)) {
     const Slot left = slot;
+    // Without branches: the search for a plan changes axes thousands of times, and whether one is
+    // inside of another cannot be predicted (docs/benchmarks.md, "The library around the work").
     for (Slot& other : slots_) {
       const auto is_inside = static_cast<unsigned>(other.kind == kShard) &
                              static_cast<unsigned>(other.value == left.value) &
@@ -239,7 +242,10 @@ Layout make_layout(const Shape& global_shape, const std::vector<int>& mesh_shape
   }
   check_partials(placements);
   Layout layout(placements);
+  // The layout's order still ascends, which check_order() relies on.
   if (!order.empty()) check_order(order, layout.order());
+  // Before the given orders: a dim that they do not name gets its ragged axis outermost, and a
+  // given order that has it further in is refused.
   put_ragged_outermost(layout);
   for (const auto& [dim, axes] : order) layout.set_order(dim, axes);
   check_ragged_are_outermost(layout);

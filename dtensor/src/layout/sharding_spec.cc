@@ -14,6 +14,7 @@ using base::Error;
 using base::ErrorCode;
 using tensors::Shape;
 
+// ColossalAI's costs (its sharding_spec.py). They have no unit: only the order of the sums counts.
 constexpr int kAllGatherCost = 20;
 constexpr int kShardCost = 5;
 constexpr int kStepPenalty = 6;
@@ -34,6 +35,7 @@ DimSpec dim_spec(std::string_view text, std::string_view entry) {
     refuse_sequence(text, "'" + std::string(entry) + "' is neither R nor S and axes");
   }
   DimSpec spec;
+  // One digit is one axis: "S10" is axis 1, then axis 0. A mesh has at most 8 axes.
   for (const char digit : entry.substr(1)) spec.shard_list.push_back(digit - '0');
   return spec;
 }
@@ -48,6 +50,8 @@ std::string DimSpec::to_string() const {
 }
 
 int DimSpec::difference(const DimSpec& other) const {
+  // Axes that both lists begin with stay. The others of this list are gathered from the innermost
+  // on, then those of the other list cut.
   const auto [left, right] = std::ranges::mismatch(shard_list, other.shard_list);
   const int gathers = static_cast<int>(shard_list.end() - left);
   const int cuts = static_cast<int>(other.shard_list.end() - right);

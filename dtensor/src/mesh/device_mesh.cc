@@ -26,6 +26,7 @@ void check_shape(const std::vector<int>& shape, std::size_t ranks, const std::st
                   "every axis has at least one rank", "");
     }
     product *= static_cast<std::size_t>(size);
+    // Wrong already; going on could overflow.
     if (product > ranks) break;
   }
   if (shape.empty() || shape.size() > Layout::kMaxAxes) {
@@ -88,6 +89,8 @@ void make_groups(MeshBody& mesh) {
   std::vector<int> all(static_cast<std::size_t>(parent.size()));
   std::iota(all.begin(), all.end(), 0);
   for (std::size_t a = 0; a < mesh.axes.size(); ++a) {
+    // All ranks split by all lines in the same order, also those of lines that they are not in: the
+    // split is collective over the parent.
     const auto lines = lines_along(mesh.root->ranks, mesh.axes[a]);
     if (lines.size() == 1 && lines.front() == all) continue;  // the parent itself
     const std::string axis = mesh.names.empty() ? "axis" + std::to_string(a) : mesh.names[a];
@@ -292,6 +295,7 @@ void DeviceMesh::set_links(std::vector<LinkRate> links) const {
   const std::lock_guard lock(body_->mutex);
   body_->links = std::move(links);
   ++body_->links_set;
+  // Plans that were made for the old rates may not be the cheapest any more.
   body_->plans.clear();
   if (body_->attachment) body_->attachment->forget_specs();
 }

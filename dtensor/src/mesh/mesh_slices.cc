@@ -64,6 +64,8 @@ DeviceMesh slice_of(const DeviceMesh& mesh, const std::vector<NamedAxis>& axes) 
   check_axis_names(made->shape, made->names);
   take_lines(*made, whole);
   const std::lock_guard lock(whole.root->mutex);
+  // Weak: a slice that nobody holds goes. While somebody has it, the same slice is the same mesh,
+  // and its groups exist once.
   std::weak_ptr<MeshBody>& known = whole.root->slices[slice_key(*made)];
   if (auto same = known.lock()) return DeviceMesh(std::move(same));
   known = made;
@@ -73,6 +75,8 @@ DeviceMesh slice_of(const DeviceMesh& mesh, const std::vector<NamedAxis>& axes) 
 NamedAxis axis_of(const DeviceMesh& mesh, const std::string& name) {
   const MeshBody& body = *mesh.body();
   if (std::ranges::find(body.names, name) == body.names.end()) {
+    // A flattened axis is known to all slices of its root, as in PyTorch, so mesh["dp_tp"] finds
+    // it.
     const std::lock_guard lock(body.root->mutex);
     const auto flattened = body.root->flattened.find(name);
     if (flattened != body.root->flattened.end()) return {name, flattened->second};

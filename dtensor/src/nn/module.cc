@@ -35,6 +35,8 @@ Tensor Module::forward(const Tensor& input) {
 }
 
 Tensors Module::forward_all(const Tensors& inputs) {
+  // The flag is set while forward() asks here: then neither of them is overridden, and each would
+  // call the other for ever.
   if (forward_asks_ || inputs.size() != 1) {
     throw Error(ErrorCode::kInvalidArgument,
                 name() + " was called with " + std::to_string(inputs.size()) +
@@ -146,6 +148,7 @@ void Module::add_child(const std::string& name, std::shared_ptr<Module> module) 
                 "there is no module: it was made of nullptr", "make it first");
   }
   for (const auto& [path, within] : module->named_modules()) {
+    // A cycle would keep itself alive, and every walk through the modules would go on for ever.
     if (within != this) continue;
     throw Error(ErrorCode::kInvalidArgument, "register_module(\"" + name + "\") of " + this->name(),
                 "the module would be within itself", "a module of its own");
@@ -170,6 +173,7 @@ std::vector<std::pair<std::string, Module*>> Module::named_modules() {
   std::vector<std::pair<std::string, Module*>> modules = {{"", this}};
   std::set<const Module*> seen;
   for (const Place& place : places_below()) {
+    // A module that stands in two places is listed once, by its first path, as in PyTorch.
     if (seen.insert(place.module).second) modules.emplace_back(place.path, place.module);
   }
   return modules;

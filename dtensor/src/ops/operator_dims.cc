@@ -12,6 +12,7 @@ using base::Error;
 using base::ErrorCode;
 using tensors::Shape;
 
+// Beyond all letters, which are ASCII.
 constexpr int kFirstDot = 128;
 
 [[noreturn]] void refuse_dims(const std::string& name, const std::string& text,
@@ -97,6 +98,8 @@ std::vector<int> OperatorDims::spelled(const Letters& letters, std::size_t dims,
       spelling.push_back(letter);
       continue;
     }
+    // Numbered from the right, so that the dims of "..." meet as those of a broadcast do, however
+    // many each operand has.
     for (std::size_t left = dims - named; left > 0; --left)
       spelling.push_back(kFirstDot + static_cast<int>(left) - 1);
   }
@@ -115,6 +118,8 @@ std::size_t OperatorDims::dots(Metas inputs) const {
 
 std::vector<int> OperatorDims::output_spelling(Metas inputs) const {
   const bool has_dots = output_.find('.') != Letters::npos;
+  // The '.' is one of the letters, and stands for as many dims as the longest "..." of the
+  // operands.
   return spelled(output_, output_.size() + (has_dots ? dots(inputs) - 1 : 0), "a result");
 }
 

@@ -76,6 +76,7 @@ struct OwnOperator::Body {
     };
     if (!definition.backward) return;
     op.backward = [](const Context<Itself, None>& c) { return c.attributes().body->gradients(c); };
+    // What backward needs is not known, so all operands and the result are kept.
     op.saves = {~std::uint32_t{0}, true};
   }
 

@@ -21,6 +21,8 @@ ReducedDims reduced_dims(std::string_view op, const Tensor& a, std::vector<int> 
   if (dims.empty()) {
     for (std::size_t d = 0; d < rank; ++d) dims.push_back(static_cast<int>(d));
   }
+  // As in PyTorch a tensor without dims may be reduced along dim 0 or -1, which it does not have.
+  // normalize_dim() refuses any other dim.
   if (rank == 0) {
     for (const int dim : dims) {
       if (dim != 0 && dim != -1) tensors::normalize_dim(dim, rank);
@@ -79,6 +81,8 @@ Rules& reduction_indices(Rules& r, const Shape& shape, const ReducedDims& a) {
 void keep_reduced_whole(Rules& r, Metas in, const ReducedDims& a) {
   Rules::Indices input = Rules::each_dim(in[0].shape);
   Rules::Indices output;
+  // No axis may cut a dim whose index is kBroadcast. The result has the same index for it, so that
+  // operand and result are told alike.
   for (const int d : Rules::each_dim(in[0].shape)) {
     if (a.holds(d)) input[static_cast<std::size_t>(d)] = sharding::kBroadcast;
     if (!a.holds(d) || a.keeps()) output.push_back(input[static_cast<std::size_t>(d)]);
@@ -94,6 +98,8 @@ Tensor with_dims_back(const Tensor& result, const ReducedDims& a) {
   return whole;
 }
 
+// Several operators would each reduce the Partial operand. So it is reduced once, before them. The
+// Cause counts that as the operator's own communication, which StrictScope refuses.
 Tensor without_partial(const Tensor& a) {
   const Cause cause("an operator", Cause::Wish::implied);
   if (!a.is_distributed()) return a;
@@ -130,6 +136,8 @@ Tensor joined_parts(const Tensor& a, const ReducedDims& dims, LocalTensor result
   const DeviceMesh mesh = a.device_mesh();
   Shape shape = a.shape();
   for (const int dim : dims.dims) shape[static_cast<std::size_t>(dim)] = result.size(dim);
+  // The parts are equally long now, however the dim was cut before: an even cut of that many
+  // elements for each rank.
   Placements placements = a.placements();
   for (std::size_t axis = 0; axis < placements.size(); ++axis) {
     Placement& placement = placements[axis];
@@ -151,6 +159,8 @@ Tensor diagonal_like(const Tensor& a, std::int64_t n, int ones) {
                             Placements(a.placements().size(), Replicate()));
 }
 
+// Without dims it broadcasts to any shape, and a's dtype keeps the other operand from being
+// widened.
 Tensor one_of(const Tensor& a) {
   return Tensor(tensors::full({}, 1, {a.dtype(), a.device()}));
 }

@@ -93,6 +93,8 @@ Tensors& Optimizer::states_of(Group& group, std::size_t which) const {
   Tensors& states = group.slots[which].states;
   const Tensor parameter = group.parameters[which].detach();
   const bool keeps_master = has_master(group, which);
+  // Made at the first step, not with the optimizer: parameters may be distributed or moved in
+  // between, and states lie where they lie.
   while (states.size() < group.state_names.size())
     states.push_back(zeros_like(keeps_master ? parameter.to(DType::f32) : parameter));
   if (keeps_master && states.size() == group.state_names.size())
@@ -171,6 +173,8 @@ void Optimizer::step_group(std::size_t index, double f16_factor) {
       if (keeps_master) refresh_master(group, i);
       const Tensor& changed = keeps_master ? states.back() : group.parameters[i];
       parts.parameters.push_back(changed.local());
+      // Kernels write through pointers. Without the count a graph that saved the parameter would
+      // use changed numbers unnoticed.
       parts.parameters.back().storage()->count_write();
       parts.gradients.push_back(gradient_of(group.parameters[i], changed.dtype(), f16_factor));
       parts.whole.push_back(changed);
@@ -232,6 +236,7 @@ void Optimizer::check_known(const nn::StateDict& state) const {
       known[state_name(number, "step")] = nullptr;
       require(state.contains(state_name(number, "step")),
               "the state has no " + state_name(number, "step"));
+      // A parameter that has not stepped yet has no states, and a checkpoint of it has none.
       const bool has_stepped = state.at(state_name(number, "step")).item() > 0;
       for (const std::string& name : names_of(groups_[g], i)) {
         known[state_name(number, name)] = &parameter;
@@ -266,6 +271,7 @@ void Optimizer::load_state_dict(const nn::StateDict& state) {
       const std::vector<std::string> names = names_of(group, i);
       for (std::size_t s = 0; s < states.size(); ++s)
         nn::load_numbers(states[s], state.at(state_name(number, names[s])));
+      // Whether the parameter has the master's numbers is not known: the next step compares them.
       group.slots[i].written.reset();
     }
   }

@@ -49,6 +49,7 @@ void GradientBuckets::assign(const std::vector<std::size_t>& order) {
         bucket.elements * static_cast<std::int64_t>(tensors::item_size(local.dtype()));
     if (bytes >= limit) close(std::exchange(bucket, {}));
   }
+  // All ranks close them in the same order: a map is sorted by dtype and device type.
   for (auto& [kind, bucket] : open) {
     if (!bucket.slots.empty()) close(std::move(bucket));
   }
@@ -76,6 +77,7 @@ void GradientBuckets::arrive(std::size_t index) {
   begin_pass();
   Bucket& bucket = buckets_[slot.bucket];
   ++slot.arrivals;
+  // What is in flight takes no more gradients, and the mean would replace what came late.
   if (bucket.travels) refuse_late(slot);
   if (!has_learned_ && slot.arrivals == 1) arrived_.push_back(index);
   if (slot.arrivals == slot.usual) --bucket.missing;
@@ -97,6 +99,8 @@ void GradientBuckets::begin_pass() {
 }
 
 void GradientBuckets::launch_ready() {
+  // In their order only, also where a later bucket is full first: all ranks must start the same
+  // collectives in the same order.
   while (next_ < buckets_.size() && buckets_[next_].missing == 0) launch(next_++);
 }
 
@@ -117,6 +121,8 @@ void GradientBuckets::launch(std::size_t index) {
     } else {
       place.fill_(0);
     }
+    // Behind the gradients stands for each parameter whether this rank has one. The mean of these
+    // is 0 where no rank has.
     numbers.select(0, bucket.elements + i).fill_(gradient.defined() ? 1 : 0);
   }
   bucket.travels = true;
@@ -136,6 +142,7 @@ void GradientBuckets::end_pass(BackwardEnd end) {
   if (has_learned_) return check_static();
   for (Slot& slot : slots_) {
     slot.first_arrivals = slot.arrivals;
+    // A parameter that was not used counts as used once: its bucket waits for it until the end.
     slot.usual = std::max(1, slot.arrivals);
   }
   const std::vector<std::size_t> order = learned_order();
@@ -217,6 +224,7 @@ std::vector<std::size_t> GradientBuckets::learned_order() const {
       tensors::zeros({static_cast<std::int64_t>(order.size())}, {tensors::DType::i64});
   std::copy(order.begin(), order.end(), sent.data_as<std::int64_t>());
   const LocalTensor there = sent.to(slots_[0].parameter.device());
+  // Rank 0's order counts on all ranks, because the buckets must be the same everywhere.
   group_.broadcast(there, 0);
   const std::vector<std::int64_t> first = there.to_vector_i64();
   return {first.begin(), first.end()};

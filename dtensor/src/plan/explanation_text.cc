@@ -22,6 +22,7 @@ std::string counted(std::size_t count, const std::string& noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
+// Of the coordinate, row-major: the rank in a mesh of all ranks.
 int rank_of(const PlanQuestion& question) {
   int rank = 0;
   for (std::size_t axis = 0; axis < question.mesh_shape.size(); ++axis) {

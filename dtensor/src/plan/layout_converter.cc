@@ -13,6 +13,7 @@ namespace {
 
 using tensors::Shape;
 
+// As ColossalAI's MAX_TRANSFORM_STEPS. Nothing proves that the greedy way always arrives.
 constexpr int kMostSteps = 20;
 
 class Neighbours {
@@ -37,6 +38,8 @@ class Neighbours {
     }
   }
 
+  // As in ColossalAI only dims that one axis shards at the most change places: the S01 of a dim is
+  // gathered to S0 first.
   void exchange() {
     for (std::size_t left = 0; left < sequence_.size(); ++left) {
       for (std::size_t right = left + 1; right < sequence_.size(); ++right) {
@@ -54,8 +57,7 @@ class Neighbours {
     const int axis = take_last(after[from]);
     after[to].shard_list.push_back(axis);
     if (!is_allowed(after[to])) return;
-    add(StepKind::all_to_all, axis, static_cast<int>(from), static_cast<int>(to),
-        std::move(after));
+    add(StepKind::all_to_all, axis, static_cast<int>(from), static_cast<int>(to), std::move(after));
   }
 
   void cut() {
@@ -82,8 +84,7 @@ class Neighbours {
     return orders_ == AxisOrders::any || std::ranges::is_sorted(dim.shard_list);
   }
   void add(StepKind kind, int axis, int gathered, int cut, std::vector<DimSpec> after) {
-    steps_.push_back(
-        {kind, axis, gathered, cut, ShardingSpec::from_sequence(std::move(after))});
+    steps_.push_back({kind, axis, gathered, cut, ShardingSpec::from_sequence(std::move(after))});
   }
 
   const std::vector<DimSpec>& sequence_;
@@ -92,6 +93,8 @@ class Neighbours {
   std::vector<ConversionStep> steps_;
 };
 
+// ColossalAI knows ascending axes only. Its neighbours are kept where both ends are of that kind,
+// so that the path is the same as ColossalAI's; "[S10, R]" needs the others, too.
 AxisOrders orders_in(const ShardingSpec& from, const ShardingSpec& to) {
   const auto ascends = [](const DimSpec& dim) { return std::ranges::is_sorted(dim.shard_list); };
   const bool all = std::ranges::all_of(from.sharding_sequence(), ascends) &&
@@ -99,14 +102,15 @@ AxisOrders orders_in(const ShardingSpec& from, const ShardingSpec& to) {
   return all ? AxisOrders::ascending : AxisOrders::any;
 }
 
+// A gradient goes the other way: what was gathered is cut, and what was cut is gathered.
 StepKind backward_of(StepKind kind) {
   if (kind == StepKind::all_gather) return StepKind::local_chunk;
   if (kind == StepKind::local_chunk) return StepKind::all_gather;
   return kind;
 }
 
-void add_costs(LayoutConversion& conversion, const Shape& shape,
-               const std::vector<int>& mesh_shape, const CostModel& costs) {
+void add_costs(LayoutConversion& conversion, const Shape& shape, const std::vector<int>& mesh_shape,
+               const CostModel& costs) {
   const auto elements = [&](const ShardingSpec& spec) {
     return fullest_elements(shape, mesh_shape, spec.layout(shape, mesh_shape));
   };
@@ -154,6 +158,7 @@ std::string LayoutConversion::to_string() const {
 LayoutConversion convert_layout(const ShardingSpec& from, const ShardingSpec& to,
                                 const Shape& global_shape, const std::vector<int>& mesh_shape,
                                 const CostModel& costs) {
+  // Only for the errors of specs that do not fit.
   static_cast<void>(from.layout(global_shape, mesh_shape));
   static_cast<void>(to.layout(global_shape, mesh_shape));
   LayoutConversion conversion{from, {}};
@@ -165,12 +170,11 @@ LayoutConversion convert_layout(const ShardingSpec& from, const ShardingSpec& to
     const auto nearest = std::ranges::min_element(
         steps, {}, [&](const ConversionStep& step) { return step.after.spec_diff(to); });
     if (nearest == steps.end() || conversion.steps.size() >= kMostSteps) {
-      throw base::Error(base::ErrorCode::kInvalidArgument,
-                        "the greedy way from " + from.to_string() + " to " + to.to_string() +
-                            " does not arrive",
-                        std::to_string(conversion.steps.size()) + " steps led to " +
-                            here.to_string(),
-                        "explain(x, placements) shows the way that redistribute() takes");
+      throw base::Error(
+          base::ErrorCode::kInvalidArgument,
+          "the greedy way from " + from.to_string() + " to " + to.to_string() + " does not arrive",
+          std::to_string(conversion.steps.size()) + " steps led to " + here.to_string(),
+          "explain(x, placements) shows the way that redistribute() takes");
     }
     conversion.steps.push_back(*nearest);
     here = nearest->after;
