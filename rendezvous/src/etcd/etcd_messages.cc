@@ -60,6 +60,9 @@ void set_keys(json::object& request, const EtcdKeys& keys) {
 }  // namespace
 
 EtcdKeys EtcdKeys::with_prefix(const std::string& prefix) {
+  // The end of the range is the prefix with its last byte one higher. 0xff cannot go higher, so the
+  // byte before it does. For etcd \0 means no end where it is the end, and the lowest key where it
+  // is the first.
   std::string end = prefix;
   while (!end.empty() && static_cast<unsigned char>(end.back()) == 0xff) end.pop_back();
   if (end.empty()) return {prefix.empty() ? std::string(1, '\0') : prefix, std::string(1, '\0')};
@@ -152,6 +155,8 @@ std::int64_t etcd_integer(const json::object& object, std::string_view name) {
 }
 
 bool etcd_flag(const json::object& object, std::string_view name) {
+  // Left out is 0, as in all JSON of proto3. There 64-bit integers are texts; a number is read as
+  // well.
   const json::value* value = object.if_contains(view(name));
   return value != nullptr && value->is_bool() && value->get_bool();
 }
@@ -172,6 +177,7 @@ const json::object& etcd_object(const json::object& object, std::string_view nam
 }
 
 std::int64_t etcd_revision(const json::object& reply) {
+  // An empty etcd has revision 1 already: 0 is a reply without a header.
   const std::int64_t revision = etcd_integer(etcd_object(reply, "header"), "revision");
   if (revision <= 0) throw unlike_etcd("header.revision", "not there");
   return revision;
@@ -203,6 +209,7 @@ const EtcdRange& EtcdTxnReply::range(std::size_t number) const {
 std::vector<EtcdEvent> read_etcd_events(const json::object& result) {
   std::vector<EtcdEvent> events;
   for_each_object(result, "events", [&](const json::object& event) {
+    // PUT is 0, so its type is left out.
     const bool deleted = etcd_text(event, "type") == "DELETE";
     events.push_back({deleted ? EtcdEvent::Kind::deleted : EtcdEvent::Kind::put,
                       read_pair(etcd_object(event, "kv"))});

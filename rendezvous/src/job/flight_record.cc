@@ -22,10 +22,12 @@ using base::ErrorCode;
 namespace json = boost::json;
 
 constexpr std::string_view kFormat = "dtrun flight record 1";
+// By FlightState; and below by RankState (job_page.h).
 constexpr std::array<std::string_view, 3> kStateNames = {"running", "done", "failed"};
 constexpr std::array<std::string_view, 7> kRankStates = {
     "none", "spawned", "init", "running", "in_collective", "left", "exited"};
-/// What is added to a time of CLOCK_MONOTONIC to get one since the epoch.
+/// What is added to a time of CLOCK_MONOTONIC to get one since the epoch. One difference serves a
+/// whole record, so a step of the wall clock moves all its times alike.
 double epoch_of_monotonic() {
   timespec monotonic{};
   ::clock_gettime(CLOCK_MONOTONIC, &monotonic);
@@ -35,6 +37,7 @@ double epoch_of_monotonic() {
 }
 
 FlightMembers members_of(const HistoryEntry& entry) {
+  // Stride 0 with several ranks: they are in no such order.
   const bool is_known = entry.rank_stride != 0 || entry.group_size == 1;
   if (!is_known || entry.group_size < 1) return {};
   return {entry.first_rank, entry.rank_stride, entry.group_size, {}};
@@ -77,6 +80,8 @@ json::value text_or_null(const std::string& text) {
   return text.empty() ? json::value() : json::value(base::as_utf8(text));
 }
 
+// A rank has written these texts into shared memory, and may have written anything: JSON needs
+// UTF-8.
 json::object object_of(const FlightOperation& operation) {
   json::object result{{"name", base::as_utf8(operation.name)},
                       {"group", base::as_utf8(operation.group)},
@@ -229,6 +234,7 @@ FlightRecord read_flight(const JobPage& page) {
     if (flight.rank < 0) continue;  // it was never started
     flight.pid = slot.pid.load();
     const std::uint32_t state = static_cast<std::uint32_t>(state_of(slot));
+    // A rank can write any number there.
     flight.state = state < kRankStates.size() ? kRankStates[state] : "none";
     flight.victim_of = slot.victim_of.load();
     flight.begun = slot.operations.load();

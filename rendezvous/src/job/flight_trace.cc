@@ -48,6 +48,7 @@ class RankLines {
       heads.push_back(base::trace_name("process_name", name, rank_.rank, 0));
     };
     text(fmt::format("rank {} (pid {} on node {})", rank_.rank, rank_.pid, rank_.node));
+    // TraceLanes takes slices in the order of their beginnings.
     std::vector<std::size_t> order;
     for (std::size_t i = 0; i < rank_.operations.size(); ++i)
       if (is_traced(rank_.operations[i])) order.push_back(i);
@@ -89,6 +90,8 @@ class RankLines {
     const auto lane = static_cast<std::size_t>(
         track.lanes.take(entry.operation.started_ns, end_of(entry, rank_.until_ns)));
     if (lane < track.threads.size()) return track.threads[lane];
+    // Perfetto sorts threads by this number: by group, then by lane. With more lanes only the order
+    // on the screen would suffer.
     constexpr int kMostLanes = 1000;
     const int thread = ++threads_;
     track.threads.push_back(thread);
@@ -171,6 +174,8 @@ class TraceReader {
   template <std::size_t N>
   void text(const char* key, char (&to)[N]) const {
     const std::string found = text(key);
+    // The texts of an entry have a fixed size and end with a 0, which is there already: a longer
+    // one is cut.
     found.copy(to, N - 1);
   }
   const json::array& list(const char* key) const {
@@ -261,6 +266,7 @@ FlightTrace heads_of(const TraceReader& facts) {
 }  // namespace
 
 std::size_t trace_length(int local_ranks) {
+  // 16384 entries take 3 MiB. A node with more than 8 ranks keeps as many as one with 8.
   constexpr std::size_t kOfANode = 131072, kMost = 16384, kLeast = 1024;
   return std::clamp(kOfANode / static_cast<std::size_t>(std::max(local_ranks, 1)), kLeast, kMost);
 }
@@ -312,7 +318,10 @@ FlightTrace flight_trace_of(const json::value& document, const std::string& sour
   for (RankTrace& rank : trace.ranks) ranks[rank.rank] = &rank;
   for (const json::value& value : file.list("traceEvents")) {
     const TraceReader event = file.in(value);
+    // Slices alone hold operations. Names and arrows are made anew from those when the trace is
+    // written again.
     if (event.text("ph") != "X") continue;
+    // A trace has a rank's number as its process (RankLines::write).
     const auto rank = ranks.find(event.number<int>("pid"));
     if (rank == ranks.end())
       throw TraceReader::malformed(source, "an event is of a rank that otherData does not name");

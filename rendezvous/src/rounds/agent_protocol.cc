@@ -171,6 +171,8 @@ class Writer {
     put_bytes(static_cast<std::uint64_t>(std::max(value, Moment(1)).count()));
   }
   void put(const std::string& value) {
+    // Longer texts are cut: a host's name or an error's text must not make a message that the
+    // reader refuses.
     const std::string_view part = std::string_view(value).substr(0, kMostStringBytes);
     put_bytes(static_cast<std::uint32_t>(part.size()));
     bytes_ += part;
@@ -285,6 +287,8 @@ std::optional<Message> take_any(std::string_view& bytes, std::string& failure) {
     failure = fmt::format("a message of {} bytes, and 1 to {} are allowed", size, kMostFrameBytes);
     return std::nullopt;
   }
+  // Not all of it has come yet. Only a size that is too large ends the connection, before its bytes
+  // are waited for.
   if (bytes.size() - 4 < size) return std::nullopt;
   const auto kind = static_cast<unsigned char>(bytes[4]);
   Reader reader(bytes.substr(5, size - 1));

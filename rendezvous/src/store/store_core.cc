@@ -20,6 +20,7 @@ void unlink(WaitLink& link) {
   link.list = nullptr;
 }
 
+// A value that was larger gives its memory back when a new one is stored.
 constexpr std::size_t kReusedCapacity = 4096;
 
 // Reads a value that is a number, however many blanks and zeros it begins with.
@@ -41,6 +42,7 @@ std::vector<std::string_view> views_of(const std::vector<std::string>& keys) {
 }  // namespace
 
 std::optional<std::int64_t> counter_sum(std::string_view value, std::int64_t delta) {
+  // strtoll() needs a 0 at the end.
   const std::string text(value.substr(0, kMostOfACounter));
   char* end = nullptr;
   errno = 0;
@@ -145,6 +147,7 @@ void StoreCore::multi_set(std::span<const std::string_view> keys,
   std::size_t most = 0;
   for (std::size_t i = 0; i < keys.size(); ++i)
     most += kEntryBytes + keys[i].size() + values[i].size();
+  // All or nothing. The sum takes every key to be new, which is more than is needed at the most.
   if (!memory_.has_room(most)) throw StoreFull();
   for (std::size_t i = 0; i < keys.size(); ++i) set(keys[i], values[i]);
 }
@@ -174,6 +177,8 @@ std::optional<std::int64_t> StoreCore::add(std::string_view key, std::int64_t de
 Value StoreCore::compare_set(std::string_view key, std::string_view expected,
                              std::string_view desired) {
   const Value present = get(key);
+  // As PyTorch's server: a missing key is set only where nothing was expected; else the caller gets
+  // its expectation back. Waiters are released only by set(), so only where something was stored.
   if (present && *present != expected) return present;
   if (!present && !expected.empty()) return Value(bytes_of(memory_, expected));
   set(key, desired);
@@ -226,6 +231,7 @@ void StoreCore::push_any(std::string_view key, Text value) {
     charge(kElementBytes);
     if (!entry.queue) entry.queue = std::make_unique<StoreEntry::Queue>();
     entry.queue->push_back(std::move(element));
+    // One element is for one waiter.
     wake_one_for_queue(entry);
   });
 }
