@@ -219,6 +219,7 @@ constexpr OptionRow kRows[] = {
      "Python's: no effect",
      "null"},
     {"logs-specs", 0, "NAME", G::kOfPython, "no effect: it names a plugin of Python's"},
+    // dtrun gives these three to the dtruns that it starts on hosts.
     {"remote-agent", 0, "[PORTS]", G::kHidden,
      "what dtrun --hosts starts on a host; its orders come by standard input", nullptr,
      R::kCommandLineOnly},
@@ -231,6 +232,8 @@ constexpr OptionRow kRows[] = {
      R::kCommandLineOnly},
 };
 
+// is_torchruns() needs them for prefixes: --re means --redirects under dtrun as under torchrun,
+// though dtrun has --restart-scope.
 // Of the newest torchrun (torch/distributed/run.py).
 constexpr std::string_view kOfTorchrun[] = {"nnodes",
                                             "nproc-per-node",

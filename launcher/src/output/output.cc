@@ -70,6 +70,7 @@ Output::Output(base::EventLoop& loop, const LaunchPlan& plan)
     error_->sink().observe([this](std::string_view bytes) { readers_.add(Stream::kError, bytes); });
   for (Console* const console : {out_.get(), error_.get()})
     if (console != nullptr && console->sink().is_terminal())
+      // While the shell has the terminal, its prompt stands where the status line was.
       console->sink().ask_before_erasing([&plan] { return plan.foreground->is_ours(); });
   if (plan.shows_status)
     status_ = std::make_unique<StatusLine>(loop, console_of(Stream::kError).sink(), STDERR_FILENO,
@@ -99,6 +100,7 @@ void Output::begin_round() {
   for (auto& stream : streams_) past_streams_.push_back(std::move(stream));
   streams_.clear();
   std::erase_if(past_streams_, [this](const auto& stream) {
+    // The stream goes, what it has lost stays counted.
     if (stream->ended()) add_loss(past_loss_, stream->file_loss());
     return stream->ended();
   });
@@ -114,6 +116,8 @@ std::vector<StreamFile> Output::make_files(const LogFolder& folder, int round) {
     folder_ = folder.make(round);
     make_filtered_files();
   } catch (const base::Error& error) {
+    // In the first round nothing is lost yet if the job ends. In a later one lose_files() says why
+    // it goes on.
     if (rounds_ == 1) throw;
     lose_files(error);
   }
@@ -232,6 +236,7 @@ void Output::on_congestion(const base::EventLoop::Callback& callback) {
 }
 
 void Output::finish_errors() {
+  // make_files() and add() have each rank's standard output before its standard error.
   for (std::size_t i = 1; i < streams_.size(); i += 2) streams_[i]->finish();
 }
 
@@ -252,6 +257,7 @@ void Output::abandon() {
 std::string Output::error_tail(int local_rank) {
   const std::size_t index = 2 * static_cast<std::size_t>(local_rank) + 1;
   if (index >= streams_.size()) return "";
+  // The rank may be dead while its last lines are still in the pipe.
   streams_[index]->read_waiting();
   return last_lines(streams_[index]->tail(kTailBytes));
 }
@@ -266,6 +272,7 @@ bool Output::all_in_files() const {
 
 std::uint64_t Output::lost_bytes() const {
   const std::uint64_t lost = out_->sink().lost_bytes() + (error_ ? error_->sink().lost_bytes() : 0);
+  // What a file has as well is not lost.
   return lost == 0 || all_in_files() ? 0 : lost;
 }
 
@@ -279,6 +286,8 @@ FileLoss Output::file_loss() const {
   for (const Streams* streams : {&past_streams_, &streams_})
     for (const auto& stream : *streams) {
       add_loss(sum, stream->file_loss());
+      // A rank that has the file itself gets the error of its write, and dtrun does not. So the
+      // file system is asked.
       if (sum.error_number == 0 && stream->disk_is_full()) sum.error_number = ENOSPC;
     }
   return sum;
