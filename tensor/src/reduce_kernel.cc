@@ -53,6 +53,8 @@ void combine_all_elements(void* output, const void* const* inputs, int n, std::i
     return combine_pair<Op>(static_cast<T*>(output), static_cast<const T*>(inputs[0]),
                             static_cast<const T*>(inputs[1]), count);
   }
+  // Block by block, so that accumulators of another type than T need no memory of the output's
+  // size. Half types are rounded once, at the end, and not after each input.
   Accumulator<T> block[kBlock];
   for (std::int64_t start = 0; start < count; start += kBlock) {
     const std::int64_t length = std::min(kBlock, count - start);
@@ -121,6 +123,7 @@ DTRUN_MULTIVERSION void divide_elements(T* data, std::int64_t count, std::int64_
     }
   } else {
     for (std::int64_t i = 0; i < count; ++i) {
+      // Towards zero, on every backend but nccl (docs/gpu.md).
       data[i] = static_cast<T>(static_cast<std::int64_t>(data[i]) / divisor);
     }
   }
@@ -200,6 +203,8 @@ void average_all(DType dtype, void* output, const void* const* inputs, int n, st
     combine_all(CombineOp::sum, dtype, output, inputs, n, count);
     return divide(dtype, output, count, divisor);
   }
+  // The mean of halves is rounded once: their sum, rounded to a half before the division, could be
+  // infinite.
   float sums[kBlock];
   float terms[kBlock];
   const std::size_t bytes = item_size(dtype);

@@ -17,6 +17,7 @@
 namespace dtrun::tensors {
 namespace {
 
+// The format is little-endian, and bytes are read and written as they lie in memory.
 static_assert(std::endian::native == std::endian::little);
 
 using base::Error;
@@ -101,6 +102,8 @@ std::vector<SafetensorsEntry> entries_of(const std::string& file, const json::ob
       metadata[std::string(name)] = std::string(text.get_string());
     }
   }
+  // Empty tensors take no bytes, so several may begin at one place. By begin and end they come
+  // before the tensor that fills it.
   std::ranges::stable_sort(entries, {},
                            [](const SafetensorsEntry& e) { return std::pair(e.begin, e.end); });
   std::uint64_t at = 0;
@@ -130,6 +133,7 @@ std::optional<DType> safetensors_dtype(std::string_view name) {
 std::uint64_t bytes_of_shape(const Shape& shape, DType dtype) {
   std::uint64_t bytes = item_size(dtype);
   for (const std::int64_t size : shape) {
+    // No file has so many bytes, so whoever compares refuses the shape.
     if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes))
       return std::numeric_limits<std::uint64_t>::max();
   }
@@ -148,6 +152,7 @@ std::string safetensors_beginning(const SafetensorsHeader& header) {
                          {"data_offsets", {entry.begin, entry.end}}};
   }
   std::string text = json::serialize(lines);
+  // Then the tensors begin at a multiple of 8, as the reference's own files have it.
   text.append((8 - text.size() % 8) % 8, ' ');
   const std::uint64_t length = text.size();
   return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text;

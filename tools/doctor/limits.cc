@@ -33,6 +33,7 @@ Finding open_files() {
   Finding finding{
       "open files", Verdict::good,
       fmt::format("{}, at most {}", limit_text(limit.rlim_cur), limit_text(limit.rlim_max))};
+  // dtrun raises its own soft limit to the hard one, so only the hard one counts.
   if (limit.rlim_max >= 4096) return finding;
   finding.verdict = limit.rlim_max < 256 ? Verdict::bad : Verdict::warning;
   finding.meaning =
@@ -45,6 +46,7 @@ Finding open_files() {
 Finding processes() {
   const rlimit limit = limit_of(RLIMIT_NPROC);
   Finding finding{"processes and threads", Verdict::good, limit_text(limit.rlim_cur)};
+  // The kernel does not hold root to this limit.
   if (limit.rlim_cur >= 4096 || ::geteuid() == 0) return finding;
   finding.verdict = Verdict::warning;
   finding.meaning =

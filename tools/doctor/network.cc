@@ -93,6 +93,7 @@ Finding interfaces() {
     if (family != AF_INET && family != AF_INET6) continue;
     const std::string address = text_of(one->ifa_addr);
     has_loopback |= address.starts_with("127.");
+    // Link-local addresses of IPv6 need the name of an interface, which another host does not know.
     if (!is_loopback(address) && !address.starts_with("fe80"))
       others.push_back(fmt::format("{} {}", one->ifa_name, address));
   }
@@ -112,6 +113,8 @@ Finding interfaces() {
 Finding meeting_port(int port) {
   Finding finding{fmt::format("port {}", port), Verdict::good, "free"};
   const base::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  // As dtrun's own listening sockets: connections of an earlier job that have not faded yet do not
+  // count.
   const int yes = 1;
   sockaddr_in address{};
   address.sin_family = AF_INET;

@@ -86,9 +86,11 @@ void Process::start() {
   Order order = state.make_order();
   const StartMethod method = parse_start_method(
       state.options.start_method.empty() ? order.start_method : state.options.start_method);
+  // These refusals come before anything is started.
   require_not_daemonic();
   require_exit_statuses();
   require_announced(method);
+  // A copy of this process has the function and its arguments already, even a lambda.
   if (method != StartMethod::kFork) {
     order.function = find_function(state.task.function, state.task.type, state.site).name;
     state.task.encode(order.arguments);
@@ -115,6 +117,7 @@ Order Process::State::make_order() const {
 bool Process::join(Deadline deadline) {
   StartedProcess& started = state_->require_started("join");
   const auto status = started.wait(deadline);
+  // Not after a signal: that ended the child, whether it had begun or not, and exitcode() tells it.
   if (status && status->signal == 0 && started.outcome().state == Outcome::State::kNotBegun)
     throw never_begun(fmt::format("process '{}' (pid {})", started.name(), started.pid()), *status);
   return status.has_value();
@@ -137,6 +140,7 @@ std::optional<int> Process::exitcode() {
   const auto status =
       state_->require_started("exitcode").wait(Deadline::after(Deadline::Duration::zero()));
   if (!status) return std::nullopt;
+  // As Python's multiprocessing has it.
   return status->signal != 0 ? -status->signal : status->code;
 }
 
