@@ -47,6 +47,7 @@ std::string numeric_address(const sockaddr* address, socklen_t length) {
   char text[NI_MAXHOST] = "";
   if (::getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0)
     return "?";
+  // An IPv4 peer of a socket of both families.
   const std::string_view mapped = "::ffff:";
   std::string result(text);
   if (result.rfind(mapped, 0) == 0) result.erase(0, mapped.size());
@@ -343,6 +344,7 @@ std::string peer_address(int socket_fd) {
 
 std::string source_address_towards(const std::string& host) {
   std::string cause;
+  // Any port would do: nothing is sent.
   const AddressList list = resolve(host, 9, AI_ADDRCONFIG, cause);
   for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next) {
     // connect(2) of a datagram socket asks the routing table and sends nothing.
@@ -439,6 +441,7 @@ void notice_silence(int fd, Deadline::Duration idle, Deadline::Duration unacknow
     return std::chrono::ceil<std::chrono::milliseconds>(time).count();
   };
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  // In seconds: half of the time until the first probe, the other half for all probes.
   set(IPPROTO_TCP, TCP_KEEPIDLE, ms(idle) / 2000);
   set(IPPROTO_TCP, TCP_KEEPINTVL, ms(idle) / 2000 / kProbes);
   set(IPPROTO_TCP, TCP_KEEPCNT, kProbes);

@@ -70,6 +70,8 @@ void drop_world() {
 
 const ProcessGroup& chosen(const ProcessGroup& group) {
   const ProcessGroup& all = world();
+  // A group that has a name and is not valid is one that this rank is not in: its use is an error,
+  // and not a call in the world.
   const bool given = group.valid() || !group.name().empty();
   return given ? group : all;
 }
@@ -96,6 +98,8 @@ void init_process_group(InitProcessGroup options) {
   init.rank = options.rank;
   init.world_size = options.world_size;
   init.timeout = options.timeout;
+  // It is part of the keys in the store (docs/protocols.md), so a world never meets the cards of an
+  // earlier one.
   init.generation = current.worlds_begun++;
   current.world.emplace(runtime::init(std::move(init)));
   current.phase = Phase::initialized;

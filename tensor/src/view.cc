@@ -103,6 +103,7 @@ LocalTensor LocalTensor::select(int dim, std::int64_t index) const {
 }
 
 LocalTensor LocalTensor::transpose(int dim0, int dim1) const {
+  // As in PyTorch a tensor without dims has a dim 0 here.
   if (this->shape().empty() && (dim0 == 0 || dim0 == -1) && (dim1 == 0 || dim1 == -1)) return *this;
   const std::size_t a = index_of(dim0, *this);
   const std::size_t b = index_of(dim1, *this);
@@ -135,6 +136,8 @@ LocalTensor LocalTensor::unsqueeze(int dim) const {
   const std::size_t d = static_cast<std::size_t>(normalize_dim(dim, this->shape().size() + 1));
   Shape shape = this->shape();
   Strides strides = this->strides();
+  // Any stride would do for a dim of one element. This one is PyTorch's, for programs that look at
+  // strides().
   const std::int64_t step = d < this->shape().size() ? this->shape()[d] * this->strides()[d] : 1;
   shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(d), 1);
   strides.insert(strides.begin() + static_cast<std::ptrdiff_t>(d), step);

@@ -19,6 +19,7 @@ struct Row {
   enum class Root { none, sends, receives } root;
 };
 
+// In the order of the enum: row_of() takes the number for the place.
 constexpr Row kRows[] = {
     {Operation::all_reduce, "all_reduce", Buffer::part, Buffer::part, Row::Root::none},
     {Operation::reduce, "reduce", Buffer::part, Buffer::part, Row::Root::receives},
@@ -116,6 +117,7 @@ std::size_t size_in_bytes(const Call& call, int ranks) {
   return call.count * parts * tensors::item_size(call.dtype);
 }
 
+// Those of nccl-tests: how many bytes the busiest rank sends, or gets, for each byte of the size.
 double bus_factor(Operation operation, int ranks) {
   const double others = static_cast<double>(ranks - 1) / ranks;
   switch (operation) {

@@ -94,6 +94,8 @@ class RandomPart : public Stateful {
   void restore(const Loaded& loaded) override {
     const std::vector<Value>& seeds = loaded.rank_values.at("seed");
     const std::vector<Value>& calls = loaded.rank_values.at("calls");
+    // With another number of ranks none of the seeds is anybody's own. Each rank keeps its seed,
+    // and all go on after the calls of rank 0, so that a later call draws new numbers.
     const bool is_own = seeds.size() == static_cast<std::size_t>(loaded.ranks);
     const auto from = is_own ? static_cast<std::size_t>(loaded.rank) : 0;
     RandomState state = random_state();

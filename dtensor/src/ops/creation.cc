@@ -42,6 +42,7 @@ LocalTensor diagonal_of(const Box& box, TensorOptions options) {
 }  // namespace
 
 Tensor empty(const Shape& shape, TensorOptions options) {
+  // Only here: layers make their parameters by empty(), and nn::MetaScope defers those.
   if (Deferred::is_on()) [[unlikely]]
     return Deferred::make(shape, options);
   return tensors::empty(shape, options);

@@ -72,11 +72,15 @@ Meta divided_by_number(Metas in, const Kind& a) {
   return meta;
 }
 
+// Terms that are still to be summed may be scaled one by one, but not by an infinite factor: 2 - 1
+// is 1, and inf - inf is nan.
 void scaled(Rules& r, Metas, const Kind& a) {
   r.pointwise().cut_all();
   if (a.factor == Factor::finite) r.linear(0);
 }
 
+// Partial terms are not taken: each rank would add the number, and the sum would have it once for
+// each rank. So with both forms of sub.
 constexpr NumberOp kAddNumber{
     .name = "add",
     .meta = with_number,

@@ -79,6 +79,8 @@ bool HeadStep::is_out_of_date_by_now() const {
 }
 
 void HeadStep::forgive_own_pause() {
+  // A head that runs takes a step at least each sweep interval. What is more it stood still, and
+  // heard nobody: that counts against no agent, and every deadline moves on by it.
   const Moment pause = now_ - s_.last_step - sweep_interval(s_.settings);
   if (pause > Moment::zero() && !planted(PlantedBug::kNoPauseCompensation)) {
     for (auto& [id, member] : s_.members) member.heard += pause;
@@ -111,6 +113,8 @@ void take_over(HeadState& state, int last_round, Moment now) {
   state.head_loss = HeadLoss::kMovesTheHead;
   state.latest_seen = std::max(state.latest_seen, last_round);
   if (last_round == kNoRound) return;
+  // The workers of the last head's round may still run. Each agent ends its own within a window of
+  // having lost that head, and they are dead death_grace later: no round before.
   state.took_over = true;
   state.fence =
       std::max(state.fence, now + state.settings.silence_window + state.settings.death_grace);

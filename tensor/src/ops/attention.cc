@@ -153,7 +153,8 @@ class AttentionBackward {
   }
 
  private:
-  /// Of the result and its gradient.
+  /// Of the result and its gradient: equal to the sum of weight times slope over all keys, which
+  /// the derivative of softmax subtracts. So no tile needs the others' keys.
   void find_dot(std::int64_t head, std::int64_t row) const {
     const std::int64_t columns = output_.columns();
     Scratch scratch(columns * static_cast<std::int64_t>(sizeof(A)));
@@ -170,6 +171,8 @@ class AttentionBackward {
   }
 
   void sum_parts(std::int64_t head, std::int64_t row) const {
+    // In the order of the parts. Their number depends on heads and keys alone, so the bits are the
+    // same with any number of threads.
     A* const first = sums_at(0, head, row);
     for (std::int64_t part = 1; part < parts_; ++part) {
       AttentionKernels<A>::add(first, sums_at(part, head, row), query_.columns());
