@@ -15,7 +15,7 @@ TEST(SplitTest, ThereIsOnePartMoreThanSeparators) {
   EXPECT_THAT(split("", ','), ElementsAre(""));
 }
 
-TEST(SplitTest, WhatStandsAroundAWordGoes) {
+TEST(SplitTest, BlanksAroundAWordAreTrimmed) {
   EXPECT_EQ(trimmed(" \t a b\r\n"), "a b");
   EXPECT_EQ(trimmed("a"), "a");
   EXPECT_EQ(trimmed(" \n"), "");

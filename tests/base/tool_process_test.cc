@@ -62,7 +62,7 @@ class ToolProcessTest : public testing::Test {
   std::optional<ExitStatus> ended_;
 };
 
-TEST_F(ToolProcessTest, ItsEndComesAsWaitTellsIt) {
+TEST_F(ToolProcessTest, ItsEndIsReportedAsByWait) {
   EXPECT_EQ(end_of("exit 3").code, 3);
   EXPECT_FALSE(tool_->running());
   EXPECT_EQ(end_of("kill -TERM $$").signal, SIGTERM);

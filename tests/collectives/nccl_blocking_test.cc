@@ -53,10 +53,10 @@ void abort_beside_a_kernel_that_hangs(int version) {
   EXPECT_LT(Deadline::Clock::now() - begin, kPatience);
 }
 
-TEST(NcclBlockingTest, AnAbortDoesNotStandBehindTheKernelOfAnotherCommunicator) {
+TEST(NcclBlockingTest, AnAbortDoesNotWaitForTheKernelOfAnotherCommunicator) {
   abort_beside_a_kernel_that_hangs(22809);
 }
-TEST(NcclBlockingTest, NorWhereAGroupOfCallsFreesAtOnce) {
+TEST(NcclBlockingTest, NorDoesItWaitWhereAGroupOfCallsFreesAtOnce) {
   abort_beside_a_kernel_that_hangs(22100);
 }
 

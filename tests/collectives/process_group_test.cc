@@ -365,7 +365,7 @@ TEST(ThreadsTest, GroupsMayBeUsedFromDifferentThreadsAtOnce) {
   });
 }
 
-TEST_P(ProcessGroupTest, OfAnAgreedPlanOnlyPartsThatAreNotEmptyAreWaitedFor) {
+TEST_P(ProcessGroupTest, EmptyPartsOfAnAgreedPlanAreNotWaitedFor) {
   for (const std::int64_t count : {3, 200000}) {
     run([&](const ProcessGroup& group) {
       const int right = (group.rank() + 1) % size(), left = (group.rank() + last()) % size();

@@ -89,7 +89,7 @@ TEST_F(TcpChannelTest, AnExhaustedConnectionIsTriedAgainWhenItIsToldToBeReady) {
   EXPECT_FALSE(channel.broken());
 }
 
-TEST_F(TcpChannelTest, OfManyConnectionsOnlyThoseThatMovedAreReady) {
+TEST_F(TcpChannelTest, OnlyConnectionsThatMovedAreReady) {
   constexpr std::size_t kAll = 150;  // more than one look reports
   std::vector<Pair> pairs;
   std::vector<Readiness*> known;

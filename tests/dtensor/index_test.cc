@@ -161,7 +161,7 @@ TEST(IndexTest, SeveralPositionsPickFromAsManyDims) {
   EXPECT_EQ(sums.to_vector(), (std::vector<double>{1, 0, 2}));
 }
 
-TEST(IndexTest, OfALargerSourceWhatIsBesideTheIndexIsTaken) {
+TEST(IndexTest, OnlyThePartOfALargerSourceBesideTheIndexIsTaken) {
   const Tensor rows = tensor({{2, 0}, {1, 3}}), source = randn({3, 4}, {3}, kDoubles);
   for (const Placement& cut : {Placement(Replicate()), Placement(Shard(0)), Placement(Shard(1))}) {
     const auto at = [&](const Tensor& x) { return placed(x, rows, cut); };

@@ -157,7 +157,7 @@ TEST(OpsTest, DtypesPromoteAsThoseOfLocalTensors) {
   });
 }
 
-TEST(OpsTest, OfEveryTwoDtypesAndCountsOfDimsTheResultIsThatOfLocalTensors) {
+TEST(OpsTest, TheResultOfEveryTwoDtypesAndCountsOfDimsIsThatOfLocalTensors) {
   const std::vector<std::pair<Shape, Placements>> layouts = {
       {{4}, {Shard(0)}}, {{4}, {Replicate()}}, {{}, {Replicate()}}, {{}, {Partial(ReduceOp::max)}}};
   test::run_ranks(2, [&](const ProcessGroup& group) {

@@ -142,7 +142,7 @@ TEST(RaggedOperatorsTest, EveryOperatorOfRaggedOperandsIsThatOfOneRank) {
   EXPECT_GT(checked, 5000U);
 }
 
-TEST(RaggedOperatorsTest, SoItIsWhereAnotherAxisCutsEvenly) {
+TEST(RaggedOperatorsTest, EveryOperatorIsRightWhereAnotherAxisCutsEvenly) {
   const std::size_t checked = expect_all_right({2, 3}, 5, 4, on_grid);
   std::printf("%zu calls\n", checked);
   EXPECT_GT(checked, 2000U);

@@ -170,7 +170,7 @@ TEST(ReductionTest, MethodsAreTheFunctions) {
   EXPECT_EQ(gt(x, 2).any({0}).to_vector(), (std::vector<double>{1, 1, 1}));
 }
 
-TEST(ReductionTest, WhatHasNoAnswerIsRefused) {
+TEST(ReductionTest, AReductionWithoutAnAnswerIsRefused) {
   const Tensor x = zeros({2, 3}), none = zeros({0, 3}), number = zeros({2}).to(DType::i64);
   expect_refused([&] { amax(x, {0, -2}); }, "amax was given dim 0 twice");
   expect_refused([&] { max(x, 2); }, "dim 2");

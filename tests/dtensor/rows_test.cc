@@ -91,7 +91,7 @@ std::uint64_t bytes_sent(const DeviceMesh& mesh) {
 }
 
 // A rank's part has 32,000 bytes.
-TEST(RowsTest, OfCutRowsAFewNumbersTravel) {
+TEST(RowsTest, AFewNumbersOfCutRowsTravel) {
   const Tensor whole = randn({4, 3000}, {1}, kDoubles);
   test::run_ranks(3, [&](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {3});

@@ -64,7 +64,7 @@ TEST(CgroupPlaceTest, OfVersion1IsInItsControllersOwnMount) {
               HasSubstr("in no cgroup with cpuset of version 1"));
 }
 
-TEST(CgroupPlaceTest, OfSlurmIsTold) {
+TEST(CgroupPlaceTest, ACgroupOfSlurmIsRecognised) {
   EXPECT_TRUE(
       find_cgroup_place("0::/system.slice/slurmstepd.scope/job_1/step_0/user/task_0\n", kUnified)
           .of_slurm);

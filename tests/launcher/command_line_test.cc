@@ -98,7 +98,7 @@ TEST(Prefixes, WhatIsUniqueAmongTorchrunsOptionsMeansItHereToo) {
   EXPECT_STREQ(find_option("--rest", "restart-s").name, "restart-scope");
 }
 
-TEST(Prefixes, WhatIsUniqueNowhereIsRefusedWithWhatItCouldBe) {
+TEST(Prefixes, AnAmbiguousPrefixIsRefusedWithWhatItCouldBe) {
   const auto error = error_of([] { find_option("--log=x", "log"); });
   ASSERT_TRUE(error);
   EXPECT_THAT(error->what(), AllOf(HasSubstr("--log=x is ambiguous"), HasSubstr("--log_dir"),

@@ -291,7 +291,7 @@ TEST(CourseTest, WhatIsAnsweredAtOnceComesLast) {
     }
 }
 
-TEST(CourseTest, OfTheRowsForAnEventTheLastOneAlwaysHolds) {
+TEST(CourseTest, TheLastRowForAnEventAlwaysHolds) {
   for (std::size_t i = 0; i < table().size(); ++i) {
     const Row& row = table()[i];
     const bool last = i + 1 == table().size() || table()[i + 1].phase != row.phase ||

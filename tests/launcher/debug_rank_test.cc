@@ -105,7 +105,7 @@ TEST(DebugRankTest, PythonRunsUnderPdb) {
   EXPECT_TRUE(WIFEXITED(job.status())) << job.finish();
 }
 
-TEST(DebugRankTest, WhatCannotBeIsRefusedBeforeAnythingStarts) {
+TEST(DebugRankTest, AnImpossibleRequestIsRefusedBeforeAnythingStarts) {
   const CommandResult no_terminal = run_dtrun({"--debug-rank=0", "echo", "started"});
   EXPECT_EQ(no_terminal.exit_code, 64) << no_terminal.describe();
   EXPECT_THAT(no_terminal.err, HasSubstr("standard input and output are no terminal"));

@@ -352,7 +352,7 @@ TEST_P(ElasticKillTest, AMemberIsMissedAndTheOthersGoOn) {
   EXPECT_EQ(host->finish().exit_code, 143);
 }
 
-TEST_P(ElasticKillTest, OfAKilledHostAllOthersTellWithinSeconds) {
+TEST_P(ElasticKillTest, AllOthersReportAKilledHostWithinSeconds) {
   const auto host = start_host("1:3", {"--shutdown_timeout=0.3"}, stubborn());
   const auto member = start_node();
   ASSERT_TRUE(host->wait_for_output("has joined"));

@@ -413,7 +413,7 @@ TEST(Engine, PodsOfAPyTorchJobAreTakenForNodesOnlyIfAsked) {
   EXPECT_TRUE(detect_engine(with(master), "pytorchjob")->head_is_here);
 }
 
-TEST(Engine, WhereTheNodeCannotBeToldNoneIs) {
+TEST(Engine, TheNodeIsUnknownWhereItCannotBeFoundOut) {
   // Three tasks, two of them here.
   const auto engine = detect_engine(with({{"OMPI_COMM_WORLD_RANK", "1"},
                                           {"OMPI_COMM_WORLD_SIZE", "3"},

@@ -109,7 +109,7 @@ TEST(FailureTest, WhoHasFailedByItselfIsNotCalledEndedByDtrun) {
   }
 }
 
-TEST(FailureTest, OfManyErrorLinesTheLastTwentyAreShown) {
+TEST(FailureTest, TheLastTwentyOfManyErrorLinesAreShown) {
   const CommandResult result =
       run_ranks(1, "i=0; while [ $i -lt 500 ]; do echo line-$i >&2; i=$((i+1)); done; exit 1");
   std::istringstream report(result.err.substr(result.err.find("The last lines")));

@@ -38,7 +38,7 @@ TEST(HeadRecordTest, IsReadAsItWasWritten) {
   EXPECT_NE(make_head_record("a", "h", 1).nonce, make_head_record("a", "h", 1).nonce);
 }
 
-TEST(HeadRecordTest, WhatIsNotWholeIsNone) {
+TEST(HeadRecordTest, ARecordThatIsNotWholeIsNone) {
   const std::string text = format_head_record(record_at(1));
   for (std::size_t size = 0; size < text.size(); ++size)
     EXPECT_FALSE(parse_head_record(std::string_view(text).substr(0, size))) << size;
@@ -130,7 +130,7 @@ TEST_F(HeadFileTest, TheFirstHasItAndTheOthersReadWhereItIs) {
   EXPECT_THAT(left(), IsEmpty());
 }
 
-TEST_F(HeadFileTest, OfTwoThatStartAtOnceOneHasItAndTheOtherFindsIt) {
+TEST_F(HeadFileTest, OneOfTwoThatStartAtOnceHasItAndTheOtherFindsIt) {
   for (int round = 0; round < 20; ++round) {
     if (round % 2 == 1) leave_a_dead_head(1);
     HeadFile files[2];

@@ -306,7 +306,7 @@ TEST(MetricsTest, PortZeroTakesAnyAndTellsWhich) {
   EXPECT_THAT(result.err, testing::ContainsRegex("metrics are at http://127.0.0.1:[1-9][0-9]*/"));
 }
 
-TEST(MetricsTest, WhatIsNoPlaceIsRefused) {
+TEST(MetricsTest, AnAddressThatIsNoneIsRefused) {
   for (const std::string place : {"70000", "x", "127.0.0.1:", ":9400", "a:1:2"}) {
     const CommandResult result = LauncherJob().run({"--metrics-port=" + place, "echo", "started"});
     EXPECT_EQ(result.exit_code, 64) << result.describe();

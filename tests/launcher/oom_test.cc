@@ -50,7 +50,7 @@ TEST_F(OomCounterTest, VersionOneCountsInItsOwnTreeWhereverThatIsMounted) {
   EXPECT_EQ(counter.file(), job_.folder() + "/cg/m/j/memory.oom_control");
 }
 
-TEST_F(OomCounterTest, WhereNothingCountsNothingIsClaimed) {
+TEST_F(OomCounterTest, WithoutACounterNoKillIsClaimed) {
   write("/proc/self/cgroup", "nonsense\n1:cpu:/x\n");
   OomCounter counter{OwnCgroup(job_.folder())};
   EXPECT_EQ(counter.file(), "");

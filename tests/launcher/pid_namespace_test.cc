@@ -72,7 +72,7 @@ TEST_F(PidNamespaceTest, RestartsEndWhatRanksHaveDetached) {
   EXPECT_THAT(job.left_behind(), IsEmpty());
 }
 
-TEST_F(PidNamespaceTest, WhoIsNotAllowedToGetsOneByAUserNamespaceWithTheSameUser) {
+TEST_F(PidNamespaceTest, AUserWithoutTheRightGetsOneByAUserNamespace) {
   const CommandResult result =
       run_command({"setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", DTRUN_BINARY,
                    "-v", kNamespace, "sh", "-c", "id -u; echo $PPID; exit 7"});

@@ -110,7 +110,7 @@ TEST(HostElectionTest, ANameThatMeansTheLoopbackHereIsListenedToEverywhere) {
   EXPECT_EQ(elect_host(one, facts({"127.0.1.1"})).listen_address, "127.0.1.1");
 }
 
-TEST(HostElectionTest, OfSeveralMachinesBehindOneNameTheFirstByAddressHosts) {
+TEST(HostElectionTest, TheFirstByAddressOfSeveralMachinesBehindOneNameHosts) {
   const Options options = options_for("headless");
   // As each of three machines may be answered.
   const std::vector<std::string> order_here = {"fd00::1", "10.0.0.10", "10.0.0.9"},

@@ -76,7 +76,7 @@ TEST(AgentHandshakeTest, TwoWithTheSameTokenKnowEachOtherInPiecesOfAnySize) {
   }
 }
 
-TEST(AgentHandshakeTest, WhatFollowsItIsLeft) {
+TEST(AgentHandshakeTest, BytesBehindTheHandshakeAreLeft) {
   AgentHandshake head = side(Role::kHead), member = side(Role::kMember);
   std::string said = member.take_output() + "rest";
   std::string_view left = said;

@@ -135,7 +135,7 @@ TEST(FlightExplanationTest, RanksWithoutARecordAreUnknownNotMissing) {
   EXPECT_THAT(findings[0].text, HasSubstr("there is no record of ranks 2 and 3"));
 }
 
-TEST(FlightExplanationTest, WhoWentOnWithoutWaitingIsNotMissed) {
+TEST(FlightExplanationTest, ARankThatWentOnWithoutWaitingIsNotMissed) {
   // A broadcast's source does not wait for the others.
   const auto findings = explain({flight(0, {call(1, FlightState::done, "broadcast"),
                                             call(2, FlightState::done, "broadcast")}),

@@ -88,7 +88,7 @@ TEST(JobPageTest, AbortWakesASleeperInAnotherProcess) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST(JobPageTest, OfManyAbortsAtOnceExactlyOneBecomesTheCause) {
+TEST(JobPageTest, ExactlyOneOfManyAbortsAtOnceBecomesTheCause) {
   for (int round = 0; round < 50; ++round) {
     JobPage page = JobPage::create(8);
     std::atomic<int> firsts{0};

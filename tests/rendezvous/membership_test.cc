@@ -136,7 +136,7 @@ TEST(MembershipTest, WhoIsDoneAndIsCutOffByAResetHearsHowTheJobHasEnded) {
   }
 }
 
-TEST(MembershipTest, WhoIsDoneIsSoForTheNextHeadToo) {
+TEST(MembershipTest, WhoIsDoneIsDoneForTheNextHeadToo) {
   const auto job = job_of(1, 2);
   std::optional<ServedHead> head(std::in_place, job);
   TestAgents agents(job);

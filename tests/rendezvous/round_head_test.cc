@@ -487,7 +487,7 @@ TEST_F(RoundHeadTest, WhoSaysTwiceWhoItIsMayLiveOn) {
   EXPECT_EQ(head_.phase, HeadPhase::kPreparing);
 }
 
-TEST_F(RoundHeadTest, OfThoseWhoComeAndGoNothingIsKept) {
+TEST_F(RoundHeadTest, NothingIsKeptOfThoseWhoComeAndGo) {
   begin(1, 4, 3);
   head_.settings.restart_scope = RestartScope::kAgent;
   join(1, "a");

@@ -408,7 +408,7 @@ TEST_F(RoundMemberTest, AResetBeforeTheStartIsNoEnd) {
 }
 
 // As by another program that listens where the head did.
-TEST_F(RoundMemberTest, WhoseConnectionsAllEndDoesNotTryForEver) {
+TEST_F(RoundMemberTest, AMemberWhoseConnectionsAllEndDoesNotTryForEver) {
   member_.settings.join_timeout = seconds(600);
   keep(begin(member_, now_));
   for (const Moment time : {seconds(599), seconds(1)}) {
@@ -497,7 +497,7 @@ TEST_F(RoundMemberTest, AnotherHeadIsWaitedForAsTheFirstOne) {
   EXPECT_THAT(action<Finish>()->error->what(), HasSubstr("has not started the job for 600 s"));
 }
 
-TEST_F(RoundMemberTest, WhoseRanksOthersMayTakeEndsAtOnceWithoutTheHead) {
+TEST_F(RoundMemberTest, ANodeWhoseRanksOthersMayTakeEndsAtOnceWithoutTheHead) {
   member_.settings.after_loss = AfterLoss::kMakeRoom;
   join();
   run();

@@ -200,7 +200,7 @@ TEST(StoreSiegeTest, AThousandBadConnectionsCostAFewLinesOfLog) {
   EXPECT_LT(std::count(log.begin(), log.end(), '\n'), 10) << log;
 }
 
-TEST(RateLimitedLogTest, WhatIsNotSaidIsCounted) {
+TEST(RateLimitedLogTest, DroppedLinesAreCounted) {
   constexpr auto kPeriod = std::chrono::milliseconds(20);
   testing::internal::CaptureStderr();
   RateLimitedLog seldom(base::log::Component::kStore, std::chrono::hours(1));

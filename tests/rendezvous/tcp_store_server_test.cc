@@ -71,7 +71,7 @@ TEST(TcpStoreServerTest, WhatAClientSentBeforeItEndedIsServed) {
 }
 
 // Whatever of its answers is still here when its end is heard.
-TEST(TcpStoreServerTest, WhoSendsNoMoreGetsItsAnswersWhole) {
+TEST(TcpStoreServerTest, AClientThatSendsNoMoreGetsItsAnswersWhole) {
   const ServedStore server;
   const std::string value(256 << 10, 'x');
   const auto store = server.client();
@@ -194,7 +194,7 @@ TEST(TcpStoreServerTest, ASilentConnectionIsClosedAfterTheHandshakesTime) {
   EXPECT_TRUE(legacy.closed_by_peer());
 }
 
-TEST(TcpStoreServerTest, OfTooManySilentConnectionsTheOldestIsClosed) {
+TEST(TcpStoreServerTest, TheOldestOfTooManySilentConnectionsIsClosed) {
   TcpStoreServerOptions options;
   options.max_newcomers = 2;
   const ServedStore server(options);

@@ -48,7 +48,7 @@ TEST(ExitWarningTest, WhoIsLeftShrinksTheGroupAndTheJobGoesOn) {
   EXPECT_EQ(count_of(result.err, kWarning), 0) << result.describe();
 }
 
-TEST(ExitWarningTest, WhoeverDoesNotIsWarnedOnceAndTheJobSucceeds) {
+TEST(ExitWarningTest, WhoeverDoesNotDestroyIsWarnedOnceAndTheJobSucceeds) {
   for (const char* how : {"return", "exit", "send-last"}) {
     const CommandResult result = run_leaving(how);
     EXPECT_EQ(result.exit_code, 0) << result.describe();

@@ -91,7 +91,7 @@ TEST(SpawnFailureTest, TheCauseComesBeforeItsVictims) {
   EXPECT_FALSE(raised(0, 1, ErrorCode::kTimeout).is_victim());
 }
 
-TEST(SpawnFailureTest, WhoEndedWellWithoutHavingBegunHasFailed) {
+TEST(SpawnFailureTest, AChildThatEndsWellWithoutHavingBegunHasFailed) {
   SpawnFailure failure = killed(2);
   failure.status = {};
   EXPECT_FALSE(failure.has_failed());
@@ -117,7 +117,7 @@ TEST(HandOverTest, AChildThatWritesOverTheMemoryOrCutsItOffHasBegunAndSaysNothin
   }
 }
 
-TEST(HandOverTest, OfAnExceptionIsToldWhatIsStillThere) {
+TEST(HandOverTest, AnExceptionIsReportedAsFarAsItIsStillThere) {
   const base::UniqueFd memory = make_hand_over();
   mark_begun(memory.get());
   write_raised(memory.get(), {Outcome::State::kRaised, 7, ErrorCode::kTimeout, "Type", "text"});

@@ -21,13 +21,13 @@ TEST(RoundSearch, AllOrdersOfACalmJobEndWell) {
   expect_all_end_well(kCalm, 3'000);
 }
 
-TEST(RoundSearch, SoDoThoseOfThreeNodesWhenOneCrashesAndComesBack) {
+TEST(RoundSearch, AllOrdersOfThreeNodesEndWellWhenOneCrashesAndComesBack) {
   SearchScope scope = kCalm;
   scope.crashes = scope.rejoins = 1;
   expect_all_end_well(scope, 100'000);
 }
 
-TEST(RoundSearch, SoDoThoseOfTwoNodesWithAFailureACrashALossAndAReturn) {
+TEST(RoundSearch, AllOrdersOfTwoNodesEndWellWithAFailureACrashALossAndAReturn) {
   expect_all_end_well({.nodes = 2, .max_nodes = 2}, 50'000);
 }
 

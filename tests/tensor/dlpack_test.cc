@@ -73,7 +73,7 @@ TEST(DlpackTest, EmptyAndZeroDimTensorsPass) {
   EXPECT_EQ(from_dlpack(to_dlpack(full({}, 7))).item(), 7);
 }
 
-TEST(DlpackTest, WhatIsNotHadIsNamedAndStaysTheCallers) {
+TEST(DlpackTest, AnUnsupportedTensorIsRefusedByNameAndStaysTheCallers) {
   expect_refused([](DLManagedTensor& t) { t.dl_tensor.device.device_type = kDLVulkan; },
                  "on a device of type 7");
   expect_refused(

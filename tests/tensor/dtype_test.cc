@@ -49,7 +49,7 @@ constexpr const char* kResultTypes[] = {
     "dfhblisyuidfhbliiiiifii", "dfhblisyusdfhblissssfss", "dfhblisyuydfhblisysyfyy",
     "dfhblisyuudfhblissuufuu", "dfhblisyu?dfhblisyu?fl?"};
 
-TEST(DTypeTest, OfTwoOperandsItIsWhatPyTorchSays) {
+TEST(DTypeTest, TheResultOfTwoOperandsIsPyTorchs) {
   const std::string_view letters = "dfhblisyu?";
   std::vector<TypedOperand> operands;
   for (const DType dtype : kAllDTypes) operands.emplace_back(dtype, Shape{2});

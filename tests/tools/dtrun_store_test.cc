@@ -221,7 +221,7 @@ TEST_F(DtrunStoreTest, ATokenKeepsOthersOut) {
   EXPECT_EQ(result.err.find("refused"), result.err.rfind("refused")) << result.err;
 }
 
-TEST_F(DtrunStoreTest, WhatCannotBeIsSaidWithAnExitCodeOfItsOwn) {
+TEST_F(DtrunStoreTest, AnImpossibleRequestHasAnExitCodeOfItsOwn) {
   const base::UniqueFd taken = base::listen_tcp("127.0.0.1", 0);
   const std::string port = std::to_string(base::local_port(taken.get()));
   const std::string nowhere = path("no/port");

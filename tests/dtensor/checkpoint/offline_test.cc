@@ -120,7 +120,7 @@ TEST_F(OfflineTest, RanksLoadWhatTheyNeedOfHuggingFacesShards) {
 
 // Models on HuggingFace's hub often have the same tensors once more, in one file that no index
 // names.
-TEST_F(OfflineTest, OfAFolderWithAnIndexTheFilesThatItNamesAreRead) {
+TEST_F(OfflineTest, AnIndexSaysWhichFilesOfAFolderAreRead) {
   Archive from(folder());
   split(from, own_ / "split", 300);
   merge(from, own_ / "split/consolidated.safetensors");

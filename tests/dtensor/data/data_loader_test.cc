@@ -69,7 +69,7 @@ TEST(ShuffleTest, NumbersStayWhereTheyAreByChanceOnly) {
   EXPECT_NEAR(follow / 1000, 0.99, 0.1);
 }
 
-TEST(ShuffleTest, OfFewNumbersAllPairsComeFirstAsOften) {
+TEST(ShuffleTest, AllPairsOfFewNumbersComeFirstAsOften) {
   constexpr std::int64_t kNumbers = 7;
   constexpr std::uint64_t kEpochs = 20000;
   double often[kNumbers][kNumbers] = {};

@@ -33,7 +33,7 @@ StepExplanation explained(Reader& model, const ProcessGroup& group) {
   });
 }
 
-TEST(ExplainStepTest, OfPartsItTellsGathersForwardAndSumsBackward) {
+TEST(ExplainStepTest, FullyShardIsExplainedByGathersForwardAndSumsBackward) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2}, {"dp"});
     const auto model = made_reader();
@@ -74,7 +74,7 @@ TEST(ExplainStepTest, OfPartsItTellsGathersForwardAndSumsBackward) {
   });
 }
 
-TEST(ExplainStepTest, OfCopiesItTellsOneSumABucket) {
+TEST(ExplainStepTest, DataParallelIsExplainedByOneSumABucket) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2}, {"dp"});
     const auto model = made_reader();
