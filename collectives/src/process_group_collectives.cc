@@ -148,6 +148,8 @@ Work ProcessGroup::all_to_all(const std::vector<LocalTensor>& outputs,
                               const std::vector<LocalTensor>& inputs, CallOptions options,
                               Site site) const {
   GroupCall call(core(), OpKind::all_to_all, options, site);
+  // The digest of an agreed plan, in the 32 bits that a fingerprint has for shapes: ranks with
+  // other plans disagree.
   call.print.shape = static_cast<std::uint32_t>(options.agreed ^ options.agreed >> 32);
   call.check(inputs, "inputs", [&](const GroupShape& group) {
     const std::size_t own = static_cast<std::size_t>(group.rank);

@@ -76,6 +76,7 @@ class PickleMachine {
     const std::size_t bytes = take_number(1);
     if (bytes > 8) throw malformed("a number has more than 64 bits");
     if (bytes == 0) return 0;
+    // Two's complement of so many bytes: the shifts extend the sign.
     const std::uint64_t number = take_number(bytes);
     const unsigned unused = 64 - 8 * static_cast<unsigned>(bytes);
     return static_cast<std::int64_t>(number << unused) >> unused;
@@ -134,6 +135,8 @@ class PickleMachine {
     stack_.push_back(found->second);
   }
 
+  // The opcodes are those of Python's pickletools.py. What imports or calls anything is left out,
+  // so no pickle can run code.
   void step(unsigned char opcode) {
     if (step_scalar(opcode) || step_container(opcode) || step_memo(opcode)) return;
     throw malformed(fmt::format("opcode 0x{:02x} is not for data", opcode));

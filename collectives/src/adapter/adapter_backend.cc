@@ -300,6 +300,9 @@ Work AdapterBackend::send(Message given) {
     std::unique_ptr<MessageInFlight> payload;
   };
   const auto message_out = std::make_shared<Outgoing>();
+  // A message is a header under the caller's tag and a payload under a number of its own. So a
+  // receive from any rank learns from the header which payload is its. The numbers begin again
+  // after the library's largest tag: so many messages of a pair are not in flight.
   message_out->card.bytes = buffer.bytes();
   message_out->card.number = messages_sent_[index_of(destination)]++ % library_->largest_tag();
   message_out->card.fingerprint = given.call.fingerprint;
@@ -400,6 +403,7 @@ void AdapterBackend::perform(const Operation& operation, std::size_t bytes, cons
     source = body(operation->call().deadline);
   } catch (...) {
     error = fail(explain(*operation, std::current_exception()));
+    // The library may still work on the memory of what has failed.
     library_->keep(operation->call().keep_alive);
   }
   record_->end(number, error ? RankRecord::Outcome::failed : RankRecord::Outcome::done);

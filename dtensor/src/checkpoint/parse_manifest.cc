@@ -218,6 +218,7 @@ void read_values(const json::object& root, const ManifestReader& reader, Manifes
 
 Manifest parse_manifest(std::string_view text, const std::string& source) {
   const ManifestReader reader(source);
+  // First: what is parsed after it may be malicious, but is not damaged.
   check_checksum(text, reader);
   const json::value parsed = base::parse_unique_json(text, source);
   const json::object& root = reader.object(parsed, "it");

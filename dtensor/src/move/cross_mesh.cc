@@ -108,6 +108,7 @@ PendingMove start_across(const Spec& from, const Spec& to, const LocalTensor& lo
 AskedCrossing asked_crossing(std::string_view call, const base::CallSite& site, const Spec& from,
                              const DeviceMesh& mesh, const Placements& placements,
                              const ShardOrder& order) {
+  // Never both locks at once: a move back takes them in the other order.
   MeshBody &body = *from.body()->mesh().body(), &target = *mesh.body();
   if (order.empty()) {
     PlanTable::AskedCrossing known;
@@ -119,6 +120,8 @@ AskedCrossing asked_crossing(std::string_view call, const base::CallSite& site, 
     }
     if (known.to != nullptr) {
       const std::lock_guard lock(target.mutex);
+      // What is remembered points to a spec of the target, which is there as long as the target's
+      // table has not been cleared.
       if (target.plans.cleared() == known.target_cleared)
         return {Spec(known.to->share_locked()), std::move(known.crossing)};
     }

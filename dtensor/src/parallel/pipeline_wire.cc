@@ -93,6 +93,8 @@ void PipelineWire::settle_form(const PipelineMessage& message, const Tensor& ten
   }
   const int peer = rank_of(message.stage);
   if (!is_new || peer == group_.rank()) return;
+  // Before the activation itself, so the receiver's next message from here is the form
+  // (post_next()).
   sent_.push_back(group_.isend(numbers_of(form), peer, kTag, {}, site_));
 }
 
@@ -151,6 +153,8 @@ void PipelineWire::post_next(Channel& channel, int peer) {
 }
 
 void PipelineWire::post_ahead(Channel& channel, int peer) {
+  // One message ahead, so that it comes while this stage computes. Not where its form is still to
+  // come: post_next() would wait for that.
   if (!channel.to_come.empty() && form_of(channel.to_come.front()) != nullptr)
     post_next(channel, peer);
 }

@@ -155,6 +155,7 @@ AttemptFolder LogFolder::make(int round) const {
   const UniqueFd run = open_folder(AT_FDCWD, folder_, folder_);
   const std::string name = fmt::format("attempt_{}", round);
   const std::string path = fmt::format("{}/{}", folder_, name);
+  // A folder that is there is an error here: no round writes into another's files.
   if (::mkdirat(run.get(), name.c_str(), kFolderMode) != 0) throw cannot_make(path, errno);
   UniqueFd attempt = open_folder(run.get(), name, path);
   // A file system may map our user to another; whatever we make there is somebody's, and so must

@@ -155,6 +155,7 @@ JobPage JobPage::create(int local_ranks, const HistoryPlan& plan) {
   const std::size_t size =
       layout.history_offset + count * layout.history_length * sizeof(HistoryEntry);
   base::SharedMemory memory = base::SharedMemory::reserve("dtrun-job-page", size, size);
+  // Header and slots alone take memory now. A rank's history does when the rank opens it.
   memory.commit(0, layout.history_offset);
   JobPageHeader* header = new (memory.data()) JobPageHeader();
   header->magic = kMagic;
@@ -231,7 +232,8 @@ std::vector<HistoryEntry> JobPage::history(int local_rank, std::size_t most) con
     if (recorded - i + 1 == passing) entry.operation.ended_ns = 0;
     result.push_back(entry);
   }
-  // The rank goes on meanwhile.
+  // The rank goes on meanwhile, and writes over its oldest entries: what was read of those may be
+  // of two operations.
   const std::uint64_t later = slot(local_rank).recorded.load(std::memory_order_acquire);
   const std::uint64_t oldest_kept = later > length ? later - length : 0;
   const std::uint64_t oldest_read = recorded - wanted;

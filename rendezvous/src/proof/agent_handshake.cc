@@ -16,8 +16,8 @@ namespace {
 constexpr std::size_t kNonceBytes = std::tuple_size_v<AgentHandshake::Nonce>;
 constexpr std::size_t kCodeBytes = std::tuple_size_v<Token::Code>;
 constexpr char kRefusalKind = 2;
-constexpr std::size_t kRefusalHead = 9;
-constexpr std::size_t kSizeBytes = 2;  // of a credential
+constexpr std::size_t kRefusalHead = 9;  // length, kind, length of the text
+constexpr std::size_t kSizeBytes = 2;    // of a credential
 
 // How the two sides are called, and where each of them gives its token.
 struct Words {
