@@ -53,7 +53,7 @@ base::Error passed_by_error(std::string_view group, RankCall ours, int passed_by
                   "that call and has sent nothing",
                   group, ours.rank, ours.fingerprint.describe(), passed_by),
       fmt::format("rank {} called something else in that place; it has made so many calls since "
-                  "that what it was is no longer known",
+                  "that the call is no longer known",
                   passed_by),
       kRemedy);
 }

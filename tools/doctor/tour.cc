@@ -227,7 +227,7 @@ class Tour {
   }
 
   static Finding silent_clock() {
-    return {"clock of hosts", Verdict::warning, "it has not told its time",
+    return {"clock of hosts", Verdict::warning, "it has not answered with its time",
             "the doctor on it has ended, or its connection hangs", "ask it again"};
   }
 

@@ -122,7 +122,7 @@ int attach(const LocalJob& job) {
     }
   }
   throw Error(ErrorCode::kConnection, fmt::format("the dtrun of job {} has gone", job.pid),
-              "it has not said how the job has ended: it was killed, say", "");
+              "it has not said how the job has ended; it may have been killed", "");
 }
 
 }  // namespace dtrun::jobs

@@ -169,7 +169,7 @@ Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grad_
   }
   if (outputs.empty() || inputs.empty()) {
     refuse(outputs.empty() ? "grad() of no outputs" : "grad() with regard to no inputs",
-           "there is nothing that it could give", "give at least one of both");
+           "it would have nothing to compute", "give at least one of both");
   }
   std::vector<Edge> wanted;
   for (const Tensor& input : inputs) {

@@ -36,7 +36,7 @@ void Node::destroy(Node* node) noexcept {
 void refuse_second_backward(std::string_view node) {
   throw base::Error(base::ErrorCode::kInvalidArgument,
                     "backward goes through " + std::string(node) + " a second time",
-                    "what it kept of the forward was given back after the first",
+                    "what it kept of the forward was freed after the first backward",
                     "backward({.retain_graph = true}) the first time");
 }
 
@@ -119,7 +119,7 @@ Tensors Leaf::backward(std::span<const Tensor> gradients) {
                       "a gradient came for a tensor of shape " +
                           tensors::shape_to_string(local.shape()) +
                           " that set_data() has changed since",
-                      "the graph is of what it was before",
+                      "the graph still belongs to what the tensor was before",
                       "backward() before a module is moved or distributed, or the forward again");
   }
   if (gradient.defined()) {

@@ -54,7 +54,7 @@ Tensor Tensor::outside(Spec spec, Device device) {
 
 void Tensor::refuse_undefined_use() {
   throw Error(ErrorCode::kInvalidArgument, "an undefined tensor was used",
-              "it is none yet: grad() before backward(), or a Tensor that nothing was assigned to",
+              "nothing was assigned to it yet, or it is a grad() before backward()",
               "ask defined() first");
 }
 

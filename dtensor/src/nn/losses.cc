@@ -12,7 +12,7 @@ void check_pair(const Module& module, const Tensors& inputs) {
   throw base::Error(base::ErrorCode::kInvalidArgument,
                     module.name() + " was called with " + std::to_string(inputs.size()) +
                         (inputs.size() == 1 ? " tensor" : " tensors"),
-                    "a loss is of what a model gives and of what it should give",
+                    "a loss compares what a model gives with what it should give",
                     "criterion(scores, targets)");
 }
 

@@ -71,7 +71,7 @@ Tensor LocalMapCall::local_of(const Tensor& argument) {
     if (!wanted) {
       refuse_mapping(nth("argument", which) + " is " + argument.spec().to_string() +
                          ", and has no in_placements",
-                     "how the function wants it is not said",
+                     "the layout that the function wants is not known",
                      "its placements, in place of nullopt");
     }
     const Spec spec = make_spec(mesh_, *wanted, argument.shape(), argument.dtype());

@@ -58,7 +58,7 @@ void require_some(std::string_view op, const Shape& shape, const ReducedDims& a)
   if (reduced_count(shape, a) != 0) return;
   throw Error(ErrorCode::kInvalidArgument,
               std::string(op) + " of no elements: shape " + tensors::shape_to_string(shape),
-              "there is none that it could give");
+              "an empty tensor has no such element");
 }
 
 void require_floating(std::string_view op, DType dtype) {

@@ -125,7 +125,7 @@ Tensor mean(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
   if (!tensors::is_floating_point(a.dtype())) {
     throw base::Error(base::ErrorCode::kInvalidArgument,
                       "mean of a tensor of " + std::string(tensors::dtype_name(a.dtype())),
-                      "the mean of integers is none", "to(DType::f32) first");
+                      "the mean of integers need not be an integer", "to(DType::f32) first");
   }
   // A sum may be beyond what half types hold where the mean is not.
   if (a.dtype() == DType::f16 || a.dtype() == DType::bf16) {

@@ -47,8 +47,7 @@ Tensor count_tensor(std::int64_t count) {
 }  // namespace
 
 void Optimizer::require(bool holds, const std::string& what) const {
-  if (!holds)
-    throw Error(ErrorCode::kInvalidArgument, name_ + " was given what it cannot do", what);
+  if (!holds) throw Error(ErrorCode::kInvalidArgument, name_ + " got a wrong argument", what);
 }
 
 void Optimizer::add_group(const Tensors& parameters, double lr,
@@ -67,7 +66,7 @@ void Optimizer::add_group(const Tensors& parameters, double lr,
                               std::ranges::any_of(groups_, [&](const Group& group) {
                                 return std::ranges::any_of(group.parameters, is_it);
                               });
-    require(!stands_twice, which + " stands there already");
+    require(!stands_twice, which + " is in the optimizer already");
   }
   groups_.push_back(
       {parameters, lr, std::move(state_names), masters, std::vector<Slot>(parameters.size())});
@@ -248,7 +247,7 @@ void Optimizer::check_known(const nn::StateDict& state) const {
   }
   for (const auto& [name, tensor] : state) {
     const auto found = known.find(name);
-    require(found != known.end(), "the state has " + name + ", of which nothing is known here");
+    require(found != known.end(), "the state has " + name + ", which this optimizer does not have");
     const Shape wanted = found->second == nullptr ? Shape() : found->second->shape();
     require(tensor.shape() == wanted, name + " is " + tensors::shape_to_string(tensor.shape()) +
                                           ", not " + tensors::shape_to_string(wanted));

@@ -39,7 +39,7 @@ int ranks_of(const PlanQuestion& question) {
 
 std::string summary(const PlanExplanation& explanation) {
   const ExplainedRoute& chosen = explanation.chosen;
-  if (chosen.steps.empty()) return "Nothing to do: it lies so already.\n";
+  if (chosen.steps.empty()) return "Nothing to do: the tensor has this layout already.\n";
   const int rank = rank_of(explanation.question);
   if (chosen.cost.collectives == 0) {
     return fmt::format("No communication: each rank has what it needs. Predicted: {}.\n\n",

@@ -118,7 +118,7 @@ Engine read_named_engine(std::string_view key, const Environment& environment) {
         fmt::format("not set: {}", missing),
         fmt::format("start it so: {}; or leave --scheduler out", filled_in(row.one_per_node, {})));
   }
-  throw Error(ErrorCode::kUsage, fmt::format("--scheduler={} is none that dtrun knows", key), "",
+  throw Error(ErrorCode::kUsage, fmt::format("--scheduler={}: dtrun knows no such engine", key), "",
               "one of " + names_of_engines());
 }
 

@@ -27,7 +27,7 @@ void refuse_value(const CommandLine& line, const char* name, const std::string& 
       Error(
           base::ErrorCode::kUsage,
           fmt::format("{}={} {}", given.origin, given.value.substr(0, kMostShown), demand), "",
-          fmt::format("dtrun --help={} tells of it", spelling_of(*find_exactly(name)).substr(2))));
+          fmt::format("dtrun --help={} describes it", spelling_of(*find_exactly(name)).substr(2))));
 }
 
 }  // namespace dtrun::launcher

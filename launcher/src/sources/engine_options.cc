@@ -118,7 +118,7 @@ void check_node_rank(const Engine& engine, const Line& line) {
       fmt::format("{}={}, but this is {}", line.origin("node-rank"), *rank, engine.describe()),
       "a variable that was expanded before the engine started this gives all nodes the "
       "same number",
-      fmt::format("leave --node_rank out: the engine tells it; or {}", kByHand));
+      fmt::format("leave --node_rank out, because the engine gives it; or {}", kByHand));
 }
 
 std::string endpoint(const Engine& engine) {

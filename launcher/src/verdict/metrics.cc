@@ -154,7 +154,7 @@ void Metrics::watch(const base::UniqueFd& page) {
     page_ = rendezvous::JobPage::open(page.get());
     page_->close_file();
   } catch (const base::Error& error) {
-    base::log::warning(base::log::Component::kLauncher, "metrics will not tell of collectives: {}",
+    base::log::warning(base::log::Component::kLauncher, "metrics will not count collectives: {}",
                        error.what());
   }
 }

@@ -296,7 +296,7 @@ std::optional<Message> take_any(std::string_view& bytes, std::string& failure) {
       read_kind<Message>(kind, reader, std::make_index_sequence<std::variant_size_v<Message>>());
   reader.expect_end();
   if (!reader.failure().empty()) {
-    failure = "a message that is none: " + reader.failure();
+    failure = "a malformed message: " + reader.failure();
     return std::nullopt;
   }
   bytes.remove_prefix(4 + size);

@@ -144,7 +144,7 @@ void HeadSessions::tick(Moment now) {
     const auto found = entries_.find(id);
     if (found == entries_.end() || found->second.stage == Entry::Stage::kParted) continue;
     part(id, found->second, Parting::kAtOnce);
-    carry_out(step(head_, Lost{id, LossKind::kSilent, "it does not read what it is told"}, now));
+    carry_out(step(head_, Lost{id, LossKind::kSilent, "it does not read its messages"}, now));
   }
   carry_out(step(head_, Tick{}, now));
 }

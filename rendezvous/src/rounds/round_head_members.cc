@@ -15,7 +15,7 @@ void HeadStep::on_hello(MemberId id, const Hello& hello) {
   if (s_.resigned) return do_(HangUp{id});
   if (s_.members.contains(id)) {  // it may say so once
     do_(HangUp{id});
-    return lose(id, LossKind::kSilent, "it said twice who it is");
+    return lose(id, LossKind::kSilent, "it sent a second Hello");
   }
   if (is_out_of_date(hello)) return do_(HangUp{id});
   const auto twin = s_.by_agent.find(hello.agent);

@@ -129,7 +129,7 @@ Error StoreCollectives::nobody_came(std::string_view kind, Deadline::Duration wa
                                       : ranks.size() == 1 ? "has"
                                                           : "have");
   } catch (const Error& error) {
-    who = "who has not come cannot be told: " + error.summary();
+    who = "it is unknown which ranks have not come: " + error.summary();
   }
   return Error(ErrorCode::kTimeout,
                fmt::format("{} '{}' (its call {}): rank {} has waited {} for the others", kind,

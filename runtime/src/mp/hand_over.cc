@@ -179,7 +179,7 @@ Outcome read_outcome(int fd) {
   if (head->error_code >= 0 && head->error_code <= kLastErrorCode)
     outcome.error_code = static_cast<base::ErrorCode>(head->error_code);
   outcome.type = type.value_or("an exception");
-  outcome.text = text.value_or("the process has written over what it said of it");
+  outcome.text = text.value_or("the process has overwritten the text of its error");
   return outcome;
 }
 

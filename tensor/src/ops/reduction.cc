@@ -98,7 +98,7 @@ void require_elements(std::string_view name, const LocalTensor& a, const Plan& p
   if (plan.count != 0) return;
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("{} of no elements: shape {}", name, shape_to_string(a.shape())),
-              "there is none that it could give");
+              "an empty tensor has no such element");
 }
 
 LocalTensor extreme(const Reducer& reducer, const LocalTensor& a, const std::vector<int>& dims,

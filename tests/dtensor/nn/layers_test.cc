@@ -133,7 +133,7 @@ TEST(LayersTest, LossesAreModulesOfTwoTensors) {
   EXPECT_TRUE(equal(squares(scores, scores + 2), full({6, 5}, 4, {.dtype = DType::f64})));
   EXPECT_EQ(MSELoss()->to_string(), "MSELoss()");
   for (const Tensors& inputs : {Tensors{scores}, Tensors{scores, scores, scores}}) {
-    expect_refused([&] { squares->call(inputs); }, "a loss is of what a model gives");
+    expect_refused([&] { squares->call(inputs); }, "a loss compares what a model gives");
     expect_refused([&] { entropy->call(inputs); }, "criterion(scores, targets)");
     expect_refused([&] { likelihood->call(inputs); }, "NLLLoss was called with");
   }

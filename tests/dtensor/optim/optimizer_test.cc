@@ -39,7 +39,7 @@ Tensor parameter(const Shape& shape, double value = 1) {
 TEST(OptimTest, WhatCannotBeDoneIsRefused) {
   const Tensor p = parameter({2}), q = parameter({3});
   expect_refused([&] { SGD({}, {}); }, "at least one parameter");
-  expect_refused([&] { SGD({p, q, p}); }, "parameter 2 of group 0 stands there already");
+  expect_refused([&] { SGD({p, q, p}); }, "parameter 2 of group 0 is in the optimizer already");
   expect_refused([&] { SGD({ones(2)}); }, "no leaf of which a gradient is wanted");
   expect_refused([&] { SGD({p * 2}); }, "no leaf of which a gradient is wanted");
   expect_refused([&] { SGD({p}, {.lr = -1}); }, "lr is at least 0");
@@ -183,7 +183,7 @@ TEST(OptimTest, AStateThatDoesNotFitChangesNothing) {
                  "state.0.exp_avg is [3], not [2]");
   nn::StateDict more = small.state_dict();
   more.insert("state.1.step", ones({}));
-  expect_refused([&] { small.load_state_dict(more); }, "of which nothing is known here");
+  expect_refused([&] { small.load_state_dict(more); }, "which this optimizer does not have");
   expect_refused([&] { small.load_state_dict({}); }, "the state has no param_groups.0.lr");
   EXPECT_EQ(small.state_dict().at("state.0.step").item(), 1);
 }
