@@ -1,6 +1,7 @@
 #include "dtrun/dtensor/data/dataset.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,11 +42,12 @@ Tensors TensorDataset::get(std::int64_t index) const {
   return sample;
 }
 
-// Read, not mapped: where a mapped file becomes shorter, a read of it is a SIGBUS and no error.
+// Read by default. In a mapping, a file that becomes shorter is a SIGBUS and no error: at() looks
+// at the length first, but the file may lose its end between that look and the use.
 class TokenFile::File {
  public:
   /// Opened without waiting: a pipe without a writer would keep it waiting for ever.
-  explicit File(const std::string& path)
+  File(const std::string& path, bool is_mapped)
       : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     struct stat status {};
     if (!fd_ || ::fstat(fd_.get(), &status) != 0) {
@@ -58,32 +60,61 @@ class TokenFile::File {
                   "samples are read at any place of it", "the path of a file of tokens");
     }
     bytes_ = status.st_size;
+    if (is_mapped && bytes_ > 0) map();
   }
+  ~File() {
+    if (mapped_ != nullptr) ::munmap(mapped_, static_cast<std::size_t>(bytes_));
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
 
   const std::string& path() const { return path_; }
   std::int64_t bytes() const { return bytes_; }
+
+  /// The bytes from `offset` on, which lie within bytes(): in the mapping, or read into `buffer`.
+  const char* at(std::int64_t offset, std::size_t count, std::vector<char>& buffer) const {
+    if (mapped_ == nullptr) {
+      buffer.resize(count);
+      read(offset, buffer.data(), count);
+      return buffer.data();
+    }
+    struct stat status {};
+    if (::fstat(fd_.get(), &status) != 0) throw base::system_error("stat " + path_);
+    if (status.st_size < bytes_) throw is_shorter(status.st_size);
+    return static_cast<const char*>(mapped_) + offset;
+  }
+
+ private:
+  void map() {
+    void* const mapped =
+        ::mmap(nullptr, static_cast<std::size_t>(bytes_), PROT_READ, MAP_SHARED, fd_.get(), 0);
+    if (mapped == MAP_FAILED) throw base::system_error("map " + path_ + " into memory");
+    mapped_ = mapped;
+  }
 
   void read(std::int64_t offset, char* to, std::size_t count) const {
     while (count > 0) {
       const ssize_t got = ::pread(fd_.get(), to, count, offset);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) throw base::system_error("read " + path_);
-      if (got == 0) {
-        throw Error(ErrorCode::kSystem, path_ + " is shorter than it was",
-                    "it had " + std::to_string(bytes_) + " bytes and has none at " +
-                        std::to_string(offset) + " now",
-                    "write a new file and rename() it, instead of writing to one that is read");
-      }
+      if (got == 0) throw is_shorter(offset);
       to += got;
       offset += got;
       count -= static_cast<std::size_t>(got);
     }
   }
 
- private:
+  Error is_shorter(std::int64_t end) const {
+    return Error(ErrorCode::kSystem, path_ + " is shorter than it was",
+                 "it had " + std::to_string(bytes_) + " bytes and has none at " +
+                     std::to_string(end) + " now",
+                 "write a new file and rename() it, instead of writing to one that is read");
+  }
+
   const std::string path_;
   const base::UniqueFd fd_;
   std::int64_t bytes_ = 0;
+  void* mapped_ = nullptr;  ///< nullptr: it is read
 };
 
 namespace {
@@ -132,7 +163,7 @@ void check_range(const TokenFileOptions& options, std::int64_t bytes) {
 }  // namespace
 
 TokenFile::TokenFile(const std::string& path, TokenFileOptions options)
-    : options_(options), file_(std::make_shared<File>(path)) {
+    : options_(options), file_(std::make_shared<File>(path, options.mapped)) {
   if (options_.stride == 0) options_.stride = options_.context;
   check_range(options_, file_->bytes());
   const TokenKind kind = kind_of(options_.token);
@@ -161,13 +192,14 @@ Tensors TokenFile::get(std::int64_t index) const {
                 "", "a number from 0, below size()");
   }
   const TokenKind kind = kind_of(options_.token);
-  std::vector<char> bytes(static_cast<std::size_t>((options_.context + 1) * kind.bytes));
-  file_->read(options_.skip_bytes + index * options_.stride * kind.bytes, bytes.data(),
-              bytes.size());
+  std::vector<char> buffer;
+  const char* const bytes =
+      file_->at(options_.skip_bytes + index * options_.stride * kind.bytes,
+                static_cast<std::size_t>((options_.context + 1) * kind.bytes), buffer);
   Tensors sample;
   for (const std::int64_t shift : {0, 1}) {
     const tensors::LocalTensor text = tensors::empty({options_.context}, {DType::i64});
-    kind.widen(bytes.data() + shift * kind.bytes, options_.context, text.data_as<std::int64_t>());
+    kind.widen(bytes + shift * kind.bytes, options_.context, text.data_as<std::int64_t>());
     sample.emplace_back(text);
   }
   return sample;

@@ -270,18 +270,31 @@ struct TokenPath {
   const std::string path = testing::TempDir() + "tokens." + std::to_string(::getpid());
 };
 
-TEST(TokenFileTest, SamplesThatItDoesNotHaveAreRefused) {
+/// Files that are read, and files that are mapped.
+class TokenFileTest : public testing::TestWithParam<bool> {
+ protected:
+  static TokenFileOptions with(TokenFileOptions options) {
+    options.mapped = GetParam();
+    return options;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Access, TokenFileTest, testing::Bool(), [](const auto& mapped) {
+  return std::string(mapped.param ? "Mapped" : "Read");
+});
+
+TEST_P(TokenFileTest, SamplesThatItDoesNotHaveAreRefused) {
   const TokenPath file("0123456789");
-  const TokenFile tokens(file.path, {.context = 3});
+  const TokenFile tokens(file.path, with({.context = 3}));
   for (const std::int64_t index : {std::int64_t{-1}, std::int64_t{3}, std::int64_t{1} << 62})
     expect_refused([&] { tokens.get(index); }, "sample " + std::to_string(index) + " of 3");
   const TensorDataset rows({arange(3)});
   expect_refused([&] { rows.get(3); }, "");
 }
 
-TEST(TokenFileTest, AFileThatHasBecomeShorterIsAnErrorAndNoCrash) {
+TEST_P(TokenFileTest, AFileThatHasBecomeShorterIsAnErrorAndNoCrash) {
   const TokenPath file(std::string(1 << 16, 'a'));
-  const auto tokens = std::make_shared<TokenFile>(file.path, TokenFileOptions{.context = 1 << 14});
+  const auto tokens = std::make_shared<TokenFile>(file.path, with({.context = 1 << 14}));
   DataLoader loader(tokens, {.shuffle = false});
   EXPECT_EQ(loader.next()[0].size(0), 1);
   ASSERT_EQ(::truncate(file.path.c_str(), 100), 0);
@@ -293,65 +306,62 @@ TEST(TokenFileTest, AFileThatHasBecomeShorterIsAnErrorAndNoCrash) {
       "is shorter than it was", base::ErrorCode::kSystem);
 }
 
-TEST(TokenFileTest, AFileOfAnotherTokenTypeIsRefusedWhereItsSizeTells) {
+TEST_P(TokenFileTest, AFileOfAnotherTokenTypeIsRefusedWhereItsSizeTells) {
   const TokenPath file("0123456789");
-  expect_refused([&] { TokenFile(file.path, {.context = 1, .token = TokenType::i32}); },
+  expect_refused([&] { TokenFile(file.path, with({.context = 1, .token = TokenType::i32})); },
                  "10 bytes are no whole number of i32 tokens");
   expect_refused(
-      [&] { TokenFile(file.path, {.context = 1, .token = TokenType::u16, .skip_bytes = 1}); },
+      [&] { TokenFile(file.path, with({.context = 1, .token = TokenType::u16, .skip_bytes = 1})); },
       "9 bytes are no whole number of u16 tokens");
-  expect_refused([&] { TokenFile(file.path, {.context = 1, .skip_bytes = 11}); },
+  expect_refused([&] { TokenFile(file.path, with({.context = 1, .skip_bytes = 11})); },
                  "11 bytes to skip");
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  expect_refused([&] { TokenFile(file.path, {.context = kMost}); }, "has 10 tokens");
-  EXPECT_EQ(TokenFile(file.path, {.context = 9, .stride = kMost}).size(), 1);
+  expect_refused([&] { TokenFile(file.path, with({.context = kMost})); }, "has 10 tokens");
+  EXPECT_EQ(TokenFile(file.path, with({.context = 9, .stride = kMost})).size(), 1);
 }
 
-TEST(TokenFileTest, WhatIsNoFileIsRefusedAndNotWaitedFor) {
+TEST_P(TokenFileTest, WhatIsNoFileIsRefusedAndNotWaitedFor) {
   const std::string pipe = testing::TempDir() + "tokens.pipe." + std::to_string(::getpid());
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  expect_refused([&] { TokenFile(pipe, {.context = 1}); }, "is no regular file");
+  expect_refused([&] { TokenFile(pipe, with({.context = 1})); }, "is no regular file");
   std::remove(pipe.c_str());
-  expect_refused([] { TokenFile(testing::TempDir(), {.context = 1}); }, "is no regular file");
+  expect_refused([] { TokenFile(testing::TempDir(), with({.context = 1})); }, "is no regular file");
 }
 
-TEST(TokenFileTest, TokensBeyondFourGigabytesAreFound) {
+TEST_P(TokenFileTest, TokensBeyondFourGigabytesAreFound) {
   const TokenPath file("");
   constexpr std::int64_t kBytes = (std::int64_t{5} << 30) + 2;
   ASSERT_EQ(::truncate(file.path.c_str(), kBytes), 0);  // a hole: no room is taken
   std::fstream(file.path, std::ios::binary | std::ios::in | std::ios::out)
       .seekp(kBytes - 4)
       .write("\1\2\3\4", 4);
-  const TokenFile tokens(file.path, {.context = 1, .token = TokenType::u16});
+  const TokenFile tokens(file.path, with({.context = 1, .token = TokenType::u16}));
   EXPECT_EQ(tokens.size(), kBytes / 2 - 1);
   EXPECT_EQ(tokens.get(kBytes / 2 - 2)[0].item(), 0x0201);
   EXPECT_EQ(tokens.get(kBytes / 2 - 2)[1].item(), 0x0403);
 }
 
-TEST(TokenFileTest, SamplesAreTextsAndWhatFollows) {
-  const std::string path = testing::TempDir() + "tokens.bin";
-  {
-    std::ofstream file(path, std::ios::binary);
-    file << "head";
-    for (std::int32_t i = 0; i < 10; ++i) file.write(reinterpret_cast<const char*>(&i), sizeof i);
-  }
-  const TokenFile apart(path, {.context = 3, .token = TokenType::i32, .skip_bytes = 4});
+TEST_P(TokenFileTest, SamplesAreTextsAndWhatFollows) {
+  std::string bytes = "head";
+  for (std::int32_t i = 0; i < 10; ++i) bytes.append(reinterpret_cast<const char*>(&i), sizeof i);
+  const TokenPath file(bytes);
+  const TokenFile apart(file.path, with({.context = 3, .token = TokenType::i32, .skip_bytes = 4}));
   EXPECT_EQ(apart.tokens(), 10);
   EXPECT_EQ(apart.size(), 3);
   EXPECT_THAT(apart.get(2)[0].to_vector_i64(), ElementsAre(6, 7, 8));
   EXPECT_THAT(apart.get(2)[1].to_vector_i64(), ElementsAre(7, 8, 9));
   const TokenFile overlapping(
-      path, {.context = 3, .stride = 1, .token = TokenType::i32, .skip_bytes = 4});
+      file.path, with({.context = 3, .stride = 1, .token = TokenType::i32, .skip_bytes = 4}));
   EXPECT_EQ(overlapping.size(), 7);
   EXPECT_THAT(overlapping.get(6)[1].to_vector_i64(), ElementsAre(7, 8, 9));
-  EXPECT_EQ(TokenFile(path, {.context = 43}).size(), 1);
-  EXPECT_THAT(TokenFile(path, {.context = 2, .token = TokenType::u16}).get(0)[0].to_vector_i64(),
-              ElementsAre('h' + 256 * 'e', 'a' + 256 * 'd'));
-  expect_refused([&] { TokenFile(path, {.context = 44}); }, "has 44 tokens");
-  expect_refused([&] { TokenFile(path, {.context = 0}); }, "a context of 0");
-  expect_refused([&] { TokenFile("/nowhere", {.context = 1}); }, "cannot open the token file",
+  EXPECT_EQ(TokenFile(file.path, with({.context = 43})).size(), 1);
+  EXPECT_THAT(
+      TokenFile(file.path, with({.context = 2, .token = TokenType::u16})).get(0)[0].to_vector_i64(),
+      ElementsAre('h' + 256 * 'e', 'a' + 256 * 'd'));
+  expect_refused([&] { TokenFile(file.path, with({.context = 44})); }, "has 44 tokens");
+  expect_refused([&] { TokenFile(file.path, with({.context = 0})); }, "a context of 0");
+  expect_refused([&] { TokenFile("/nowhere", with({.context = 1})); }, "cannot open the token file",
                  base::ErrorCode::kNotFound);
-  std::remove(path.c_str());
 }
 
 TEST(DataLoaderTest, WhatCannotBeLoadedIsRefused) {

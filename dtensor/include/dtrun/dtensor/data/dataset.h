@@ -39,12 +39,14 @@ struct TokenFileOptions {
   std::int64_t stride = 0;
   TokenType token = TokenType::u8;
   std::int64_t skip_bytes = 0;  ///< a header
+  /// Maps the file into memory and copies samples from there: no read per sample, and nothing is
+  /// held twice. A file that becomes shorter while a sample is copied is a SIGBUS then.
+  bool mapped = false;
 };
 
 /// A file of tokens: a sample is {text, next}, i64 [context] each, where next is what follows each
-/// token of text. It is read and not mapped, only what is asked for: a file that becomes shorter is
-/// an error and no SIGBUS, and ranks share the page cache either way. Any number of threads may
-/// read it.
+/// token of text. Only the bytes of a sample are read, and ranks share the page cache, whether the
+/// file is read or mapped. Any number of threads may read it.
 class TokenFile : public Dataset {
  public:
   /// @throws Error kNotFound, kSystem; kInvalidArgument for options out of their range, a file that
