@@ -80,6 +80,7 @@ std::vector<Contender> make_contenders(const Options& options) {
                   crowded ? "--oversubscribe" : "--bind-to core", options.ranks);
   std::vector<Contender> all = {
       {"dtrun", options.folder + "collective_dtrun", dtrun, {}},
+      {"in place", options.folder + "collective_dtrun", dtrun, {}},
       {"gloo", options.folder + "collective_gloo", dtrun, {}},
       {"Open MPI", options.folder + "collective_openmpi", open_mpi, {}},
       {"MPICH",
@@ -113,6 +114,7 @@ std::string command_of(const Contender& contender, const Options& options,
                        const std::string& folder) {
   std::string command = contender.launcher + " " + contender.program;
   if (contender.name == "gloo") command += " " + folder;
+  if (contender.name == "in place") command += " --shared-memory";
   for (const auto& [operation, bytes] : cells_of(options))
     command += fmt::format(" {} {} {}", operation, bytes, samples_of(bytes));
   return "OMP_NUM_THREADS=1 timeout 120 " + command + " </dev/null 2>&1";

@@ -69,8 +69,8 @@ SharedMemory SharedMemory::reserve(const std::string& name, std::size_t span, st
   return map(std::move(fd), mapped);
 }
 
-void SharedMemory::commit(std::size_t offset, std::size_t size) const {
-  commit_bytes(fd_.get(), offset, size);
+void SharedMemory::commit(int fd, std::size_t offset, std::size_t size) {
+  commit_bytes(fd, offset, size);
 }
 
 SharedMemory SharedMemory::map(UniqueFd fd, std::size_t size) {

@@ -53,10 +53,10 @@ inline constexpr int kShortLooks = 128;
 inline constexpr int kCrowdedLooks = 8;
 
 /// post: each rank shows all its bytes at once. stages: the bytes go step by step through a block
-/// of fixed size. messages: as between any two ranks; of a reduction, all bytes to all. rounds: by
-/// messages, in which a machine passes on what it has heard. chunks: by messages, to each owner its
-/// chunk and the result from there. machines: by messages, first among the ranks of each machine,
-/// then between the machines.
+/// of fixed size, or are read in place where all of them lie in shared memory. messages: as between
+/// any two ranks; of a reduction, all bytes to all. rounds: by messages, in which a machine passes
+/// on what it has heard. chunks: by messages, to each owner its chunk and the result from there.
+/// machines: by messages, first among the ranks of each machine, then between the machines.
 enum class Way : std::uint8_t { post, stages, messages, rounds, chunks, machines };
 const char* way_name(Way way);
 

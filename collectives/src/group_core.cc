@@ -99,6 +99,18 @@ std::vector<int> GroupCore::machines() const {
   return backend == nullptr ? std::vector<int>() : backend->machines();
 }
 
+std::shared_ptr<tensors::HostAllocator> GroupCore::shared_memory() const {
+  Backend* const backend = backend_of(DeviceType::cpu);
+  if (backend != nullptr)
+    if (std::shared_ptr<tensors::HostAllocator> memory = backend->shared_memory()) return memory;
+  throw Error(ErrorCode::kUnavailable,
+              fmt::format("group '{}' has no shared memory for tensors", options_.name),
+              backend == nullptr
+                  ? "it serves no tensors of the cpu"
+                  : fmt::format("its backend {} reads tensors in its own way", backend->name()),
+              "make the group over the backend cpu, or let tensors lie in ordinary memory");
+}
+
 std::vector<int> GroupCore::ended_ranks() const {
   std::set<int> ended;
   for (const DeviceType type : {DeviceType::cpu, DeviceType::cuda})

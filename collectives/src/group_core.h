@@ -99,6 +99,8 @@ class GroupCore {
   /// The call is counted already.
   CallTimer timer_of(OpKind kind) const { return {meter_, kind}; }
   std::vector<int> machines() const;
+  /// @throws Error kUnavailable
+  std::shared_ptr<tensors::HostAllocator> shared_memory() const;
   /// As all backends can tell together.
   std::vector<int> ended_ranks() const;
   void leave();

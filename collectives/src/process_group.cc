@@ -123,6 +123,10 @@ void ProcessGroup::set_call_timing(CallTiming timing) const {
   core().meter().set_timing(timing);
 }
 
+std::shared_ptr<tensors::HostAllocator> ProcessGroup::shared_memory() const {
+  return core().shared_memory();
+}
+
 std::vector<int> ProcessGroup::machines() const {
   return core().machines();
 }

@@ -10,6 +10,7 @@
 #include "cuda/memory.h"
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
+#include "dtrun/tensor/host_allocator.h"
 #include "dtrun/tensor/own_storages.h"
 #include "host_blocks.h"
 #include "host_meter.h"
@@ -51,6 +52,9 @@ void release_block(void* block, std::size_t bytes) noexcept {
 StoragePointer Storage::allocate(std::size_t bytes, Device device) {
   StoragePointer storage;
   if (device.is_cpu()) {
+    HostAllocator* const chosen =
+        bytes >= HostAllocatorScope::kLeastBytes ? HostAllocatorScope::innermost_ : nullptr;
+    if (chosen != nullptr) return chosen->allocate(bytes);  // Storage::wrap() notes it
     storage = allocate_host(bytes);
   } else {
     storage = StoragePointer(

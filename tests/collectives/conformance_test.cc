@@ -47,10 +47,11 @@ TEST_P(CpuConformanceTest, GroupsWorkSideBySide) {
   run(Part::groups);
 }
 
-// Two machines, and three: shared memory and TCP at once.
+// Two machines, and three: shared memory and TCP at once. In place: out of one another's tensors.
 INSTANTIATE_TEST_SUITE_P(
     , CpuConformanceTest,
-    testing::Values(Place{"Automatic", {}}, Place{"Tcp", {.transport = Transport::tcp}},
+    testing::Values(Place{"Automatic", {}}, Place{"InPlace", {.shared_memory = true}},
+                    Place{"Tcp", {.transport = Transport::tcp}},
                     Place{"TcpBetweenManyMachines", {.transport = Transport::tcp}, {16}},
                     Place{"TwoAndTheRest", {.machines = {2}}, {3, 4, 7}},
                     Place{"ThreeAndTheRest", {.machines = {3}}, {4, 7}},

@@ -391,6 +391,16 @@ TEST(GlooTest, WithoutItsModuleTheErrorSaysWhatToInstall) {
   EXPECT_TRUE(contains(other->why(), "of another version"));
 }
 
+TEST(GlooTest, ItHasNoSharedMemoryForTensorsAndSaysSo) {
+  run_gloo_ranks(2, [](const ProcessGroup& group) {
+    const auto error = error_of([&] { group.shared_memory(); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::kUnavailable);
+    EXPECT_TRUE(contains(error->what(), "group 'world' has no shared memory for tensors"));
+    EXPECT_TRUE(contains(error->remedy(), "make the group over the backend cpu"));
+  });
+}
+
 TEST(GlooTest, HalvesWhoseSumIsNoHalfHaveAMean) {
   run_gloo_ranks(3, [](const ProcessGroup& group) {
     const LocalTensor tensor = tensors::full({70}, 40000, {.dtype = DType::f16});

@@ -27,6 +27,7 @@ struct Ground {
   const char* name;
   Transport transport;
   std::vector<int> machines;
+  bool shared_memory = false;
 };
 
 void PrintTo(const Ground& ground, std::ostream* out) {
@@ -36,7 +37,10 @@ void PrintTo(const Ground& ground, std::ostream* out) {
 class LanesTest : public testing::TestWithParam<Ground> {
  protected:
   static void run(int size, const test::RankBody& body) {
-    test::run_ranks(size, {.transport = GetParam().transport, .machines = GetParam().machines},
+    test::run_ranks(size,
+                    {.transport = GetParam().transport,
+                     .machines = GetParam().machines,
+                     .shared_memory = GetParam().shared_memory},
                     body);
   }
 };
@@ -129,6 +133,7 @@ TEST_P(LanesTest, ALongCallAgainstAShortOneIsToldToBoth) {
 
 INSTANTIATE_TEST_SUITE_P(Cpu, LanesTest,
                          testing::Values(Ground{"SharedMemory", Transport::automatic, {}},
+                                         Ground{"InPlace", Transport::automatic, {}, true},
                                          Ground{"Tcp", Transport::tcp, {}},
                                          Ground{"Mixed", Transport::automatic, {2, 1}}),
                          [](const auto& ground) { return std::string(ground.param.name); });

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -99,6 +100,15 @@ class SshHostsTest : public testing::Test {
     return dtrun;
   }
 
+  static bool becomes_true(const std::function<bool()>& condition) {
+    const auto until = std::chrono::steady_clock::now() + seconds(20);
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > until) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
   static std::string network_of(const std::string& pid) {
     std::error_code gone;
     return std::filesystem::read_symlink("/proc/" + pid + "/ns/net", gone);
@@ -121,20 +131,20 @@ class SshHostsTest : public testing::Test {
     return 0;
   }
 
+  pid_t find_ssh(const std::string& host) const {
+    return find(0, "/usr/bin/ssh -F " + ssh_folder(), host);
+  }
+
   // Asked to end, ssh takes its socket along. @return how many there were
   int end_connections() const {
     int ended = 0;
     while (const pid_t connection = kept_connection()) {
       ::kill(connection, SIGTERM);
       ++ended;
-      const auto until = std::chrono::steady_clock::now() + seconds(20);
       // One that has ended has no command line.
-      while (kept_connection() == connection) {
-        if (std::chrono::steady_clock::now() > until) {
-          ADD_FAILURE() << "ssh's process " << connection << " does not end";
-          return ended;
-        }
-        std::this_thread::yield();
+      if (!becomes_true([&] { return kept_connection() != connection; })) {
+        ADD_FAILURE() << "ssh's process " << connection << " does not end";
+        return ended;
       }
     }
     return ended;
@@ -248,16 +258,20 @@ TEST_F(SshHostsTest, AFolderOfAnotherUserIsNotTrustedWithConnections) {
 
 TEST_F(SshHostsTest, AHostMayHaveAnotherUserAndAnotherShell) {
   std::filesystem::permissions(folder_, std::filesystem::perms(0755));
-  start_sshd({"1", "2"});
+  start_sshd({"1", "2", "3"});
   // Where that user may execute it, wherever the clone is.
   const std::string copy = folder_ + "/dtrun";
   std::filesystem::copy_file(DTRUN_BIN "/dtrun", copy);
+  const std::string text = "it's \"here\" $x `y` !z";
   const CommandResult result =
-      run({"--hosts=node1,other@node2", "--wdir=/", "--remote_dtrun=" + copy, "sh", "-c",
-           "echo $RANK of $WORLD_SIZE: $(id -u) at $MASTER_ADDR"});
+      run({"--hosts=node1,other@node2,csh@node3", "--wdir=/", "--remote_dtrun=" + copy, "-x",
+           "TEXT=" + text, "sh", "-c",
+           "echo $RANK of $WORLD_SIZE: $(id -u) at $MASTER_ADDR, ${SHELL##*/}, $TEXT"});
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_THAT(result.sorted_lines(),
-              testing::ElementsAre("0 of 2: 0 at 10.88.0.1", "1 of 2: 12345 at 10.88.0.1"))
+              testing::ElementsAre("0 of 3: 0 at 10.88.0.1, shell, " + text,
+                                   "1 of 3: 12345 at 10.88.0.1, bash, " + text,
+                                   "2 of 3: 12346 at 10.88.0.1, tcsh, " + text))
       << result.describe();
 }
 
@@ -398,6 +412,33 @@ TEST_F(SshHostsTest, WhatAHostLacksIsToldByName) {
   EXPECT_THAT(program.err, HasSubstr("node1, node2: there is no program '/no/program'"));
 }
 
+TEST_F(SshHostsTest, AHostWhoseDiskIsFullRunsItsRanksAndTellsWhatItCannotWrite) {
+  start_sshd({"1", "2"});
+  const std::string disk = folder_ + "/disk";
+  std::filesystem::create_directory(disk);
+  // On both hosts, so that the folder is no other one there; on the second it is full.
+  for (const int host : {1, 2}) {
+    const std::string fill = "mount -t tmpfs -o size=64k tmpfs " + disk +
+                             (host == 2 ? "; head -c 100000 /dev/zero >" + disk + "/all" : "");
+    run_command({lab("hosts-exec"), std::to_string(host), "sh", "-c", fill}, options_);
+  }
+  const std::vector<std::string> words = {"--hosts=node1,node2", "-x", "TMPDIR=" + disk};
+  std::vector<std::string> plain = words, logged = words;
+  plain.insert(plain.end(), {"sh", "-c", "echo $RANK"});
+  const CommandResult well = run(plain);
+  EXPECT_EQ(well.exit_code, 0) << well.describe();
+  EXPECT_THAT(well.sorted_lines(), testing::ElementsAre("0", "1")) << well.describe();
+  logged.insert(logged.end(),
+                {"--log_dir=" + disk, "--redirects=3", "sh", "-c", "echo $RANK; : " + token_});
+  const CommandResult lost = run(logged);
+  // A full disk does not change the exit code, which is the ranks'.
+  EXPECT_EQ(lost.exit_code, 0) << lost.describe();
+  EXPECT_THAT(lost.err, ContainsRegex("cannot write the ranks' log files in .*/disk/.* on node2: "
+                                      "No space left on device"))
+      << lost.describe();
+  expect_nothing_left();
+}
+
 TEST_P(SshConnectionsTest, ASignalToTheStarterEndsTheRanksOnAllHosts) {
   start_sshd({"1", "2"});
   const auto dtrun = start_sleepers();
@@ -411,12 +452,64 @@ TEST_P(SshConnectionsTest, ASignalToTheStarterEndsTheRanksOnAllHosts) {
 TEST_P(SshConnectionsTest, AnSshThatIsKilledEndsTheJobOnAllHosts) {
   start_sshd({"1", "2"});
   const auto dtrun = start_sleepers();
-  const pid_t ssh = find(0, "/usr/bin/ssh -F " + ssh_folder(), "node2");
+  const pid_t ssh = find_ssh("node2");
   ASSERT_GT(ssh, 0);
   ::kill(ssh, SIGKILL);
   const CommandResult result = dtrun->finish();
   EXPECT_EQ(result.exit_code, 69) << result.describe();
   EXPECT_THAT(result.err, HasSubstr("node2: is lost: ssh ended with SIGKILL")) << result.describe();
+  expect_nothing_left();
+}
+
+// Its connection stays open for as long as the others have ranks.
+TEST_P(SshConnectionsTest, AnSshThatIsKilledAfterItsRanksEndedEndsTheJobOnAllHosts) {
+  start_sshd({"1", "2"});
+  const std::string script =
+      "echo up; [ $RANK = 1 ] && exit; trap 'exit 3' TERM; while :; do sleep 0.1; done; : " +
+      token_;
+  Command dtrun(line({"--hosts=node1,node2", "sh", "-c", script}), options_);
+  for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(dtrun.next_line("up"));
+  ASSERT_TRUE(becomes_true([&] { return find(2, "sh -c echo up", token_) == 0; }));
+  const pid_t ssh = find_ssh("node2");
+  ASSERT_GT(ssh, 0);
+  ::kill(ssh, SIGKILL);
+  const CommandResult result = dtrun.finish();
+  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("node2: is lost: ssh ended with SIGKILL")) << result.describe();
+  expect_nothing_left();
+}
+
+// The ranks have seen their signal and take their time.
+TEST_P(SshConnectionsTest, AnSshThatIsKilledInTheGraceOfCtrlCLeavesNothing) {
+  start_sshd({"1", "2"});
+  const std::string script =
+      "trap 'echo seen' INT TERM; echo up; while :; do sleep 0.1; done; : " + token_;
+  Command dtrun(line({"--hosts=node1,node2", "--shutdown_timeout=4", "sh", "-c", script}),
+                options_);
+  for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(dtrun.next_line("up"));
+  dtrun.signal(SIGINT);
+  for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(dtrun.next_line("seen"));
+  const pid_t ssh = find_ssh("node2");
+  ASSERT_GT(ssh, 0);
+  ::kill(ssh, SIGKILL);
+  const CommandResult result = dtrun.finish();
+  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_THAT(result.err, AllOf(HasSubstr("node2: is lost: ssh ended with SIGKILL"),
+                                HasSubstr("stopped by SIGINT")))
+      << result.describe();
+  expect_nothing_left();
+}
+
+TEST_F(SshHostsTest, AnSshThatIsKilledWhileItConnectsIsTold) {
+  start_sshd({"1", "2"});
+  ASSERT_EQ(run_command({lab("hosts-cut"), "--silent", "2"}, options_).exit_code, 0);
+  Command dtrun(line({"--hosts=node1,node2", "sh", "-c", "echo ran; : " + token_}), options_);
+  ASSERT_TRUE(becomes_true([&] { return find_ssh("node2") != 0; }));
+  ::kill(find_ssh("node2"), SIGKILL);
+  const CommandResult result = dtrun.finish();
+  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_THAT(result.err, ContainsRegex("node2: .*ssh ended with SIGKILL")) << result.describe();
+  EXPECT_THAT(result.out, Not(HasSubstr("ran")));
   expect_nothing_left();
 }
 

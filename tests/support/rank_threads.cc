@@ -49,7 +49,12 @@ std::vector<std::optional<Thrown>> run_failing_ranks(int size, const RankOptions
     threads.emplace_back([&, rank] {
       std::optional<Thrown>& mine = thrown[static_cast<std::size_t>(rank)];
       try {
-        body(ProcessGroup::create(group_options(store, rank, size, options)));
+        const ProcessGroup group = ProcessGroup::create(group_options(store, rank, size, options));
+        const std::shared_ptr<tensors::HostAllocator> memory =
+            options.shared_memory ? group.shared_memory() : nullptr;
+        std::optional<tensors::HostAllocatorScope> scope;
+        if (memory) scope.emplace(*memory);
+        body(group);
       } catch (const base::Error& error) {
         mine = Thrown{error.code(), error.what()};
       } catch (const std::exception& error) {

@@ -236,6 +236,7 @@ TEST_F(DtrunBenchTest, WhatMakesNoSenseIsNamedWithTheRemedy) {
       {{"collectives", "--backend", "smoke"}, "smoke"},
       {{"collectives", "--backend", "gloo", "--machine-ranks", "1"}, "leave out one of the two"},
       {{"collectives", "--machine-ranks", "0"}, "--machine-ranks"},
+      {{"collectives", "--backend", "gloo", "--shared-memory"}, "leave out one of the two"},
       {{"tune"}, "FILE is required"},
       {{"tune", "--mesh", "3", path("t")}, "the job has 2"},
       {{"tune", "--names", "a,b", path("t")}, "the mesh has 1 axes"},

@@ -137,6 +137,10 @@ Call call_of(const CollectivesOptions& options) {
     throw Error(ErrorCode::kUsage,
                 fmt::format("--machine-ranks is not for the backend {}", options.backend),
                 "the backend cpu alone shares memory between ranks", "leave out one of the two");
+  if (options.shared_memory && options.backend != "cpu")
+    throw Error(ErrorCode::kUsage,
+                fmt::format("--shared-memory is not for the backend {}", options.backend),
+                "the backend cpu alone has such memory", "leave out one of the two");
   if (!options.svg.empty() && operations == std::vector{Operation::barrier})
     throw Error(ErrorCode::kUsage, "--svg has nothing to draw", "a barrier moves no bytes",
                 "name another operation, too");
@@ -191,6 +195,8 @@ void add_options(CLI::App& app, CollectivesOptions& options) {
          "only each N ranks share memory, as if on a machine of their own; 1: all go by TCP")
       ->check(CLI::PositiveNumber.description(""))
       ->type_name("N");
+  app.add_flag("--shared-memory", options.shared_memory,
+               "the tensors lie in memory that the ranks of a machine read in place");
   const auto bytes = [&app](const char* names_of_it, std::size_t& value, const char* text) {
     const std::string name = std::string(names_of_it).substr(3);
     return app
@@ -294,6 +300,9 @@ int run_collectives(const CollectivesOptions& options) {
   if (options.machine_ranks > 0)
     init.machine = fmt::format("machine {}", rank_of_environment() / options.machine_ranks);
   const runtime::Worker worker = runtime::init(std::move(init));
+  std::shared_ptr<tensors::HostAllocator> memory;
+  std::optional<tensors::HostAllocatorScope> scope;
+  if (options.shared_memory) scope.emplace(*(memory = worker.world().shared_memory()));
   GroupContender contender(worker.world(), worker.store(), worker.device());
   return exit_code_of(measure_collectives(options, contender));
 }

@@ -16,7 +16,8 @@ namespace dtrun::bench {
 struct CollectivesOptions {
   std::vector<std::string> operations;  ///< empty: all
   std::string backend = "cpu";
-  int machine_ranks = 0;  ///< each so many share memory; 0: all of a machine
+  int machine_ranks = 0;       ///< each so many share memory; 0: all of a machine
+  bool shared_memory = false;  ///< the tensors lie there
   std::size_t least_bytes = 8;
   std::size_t most_bytes = 16 << 20;
   std::size_t factor = 8;

@@ -1,8 +1,9 @@
 // Commons: the shared memory of one machine's ranks: one memfd, made by the rank that comes first
 // and handed to the others over a socket. It begins with a cell for each rank of the world and the
 // table of the world's group. Behind them lies every rank's heap; a peer maps a heap when it first
-// needs it. A rank therefore starts with one connection and one mapping, however many ranks the
-// machine has. A rank that shares memory with nobody has a commons of its own. Thread-safe.
+// needs it. Behind the heaps each rank has a span for tensors. A rank therefore starts with one
+// connection and one mapping, however many ranks the machine has. A rank that shares memory with
+// nobody has a commons of its own. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -34,6 +35,23 @@ struct Cell {
 };
 static_assert(sizeof(Cell) == 512);
 
+/// A part of the commons' file, mapped here.
+class CommonsSpan {
+ public:
+  enum class Access { read, write };
+  /// @throws Error kSystem
+  CommonsSpan(int fd, std::size_t begin, std::size_t bytes, Access access = Access::write);
+  ~CommonsSpan();
+  CommonsSpan(const CommonsSpan&) = delete;
+  CommonsSpan& operator=(const CommonsSpan&) = delete;
+
+  std::byte* at(Offset offset) const { return data_ + offset; }
+
+ private:
+  std::byte* data_;
+  const std::size_t bytes_;
+};
+
 class Commons {
  public:
   /// @param ranks of the world. @throws Error kSystem
@@ -52,6 +70,10 @@ class Commons {
   /// Address space of each heap. Only committed parts of it use memory.
   static constexpr std::size_t kHeapSpan = std::size_t{1} << 30;
   std::size_t heap_offset(int world_rank) const;
+  /// Address space of each rank's tensors, behind all heaps.
+  static constexpr std::size_t kTensorSpan = std::size_t{64} << 30;
+  /// @throws Error kSystem where the process that made the commons may write no such large files
+  std::size_t tensors_offset(int world_rank) const;
   /// Allocates memory for these bytes of the file. @throws Error kSystem
   void commit(std::size_t offset, std::size_t bytes) const { front_.commit(offset, bytes); }
 

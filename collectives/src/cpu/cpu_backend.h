@@ -35,6 +35,10 @@ class CpuBackend : public Backend {
   void reject(const Fingerprint& fingerprint, const base::Error& error) override;
   void abort(const base::Error& error) override { engine_->abort(error); }
   TransportCounters counters() const override { return engine_->counters(); }
+  std::shared_ptr<tensors::HostAllocator> shared_memory() override {
+    engine_->require_own_process();
+    return engine_->world()->tensor_heap();
+  }
   std::vector<int> machines() const override { return engine_->machines(); }
   std::vector<int> ended_ranks() override { return engine_->ended_ranks(); }
   void shutdown() override { engine_->shutdown(); }

@@ -92,6 +92,7 @@ class GroupEngine : public GroupListener,
   /// Tells who asks for it (DTRUN_LOGS=+collectives) which way the collective goes, and why.
   bool says_ways() const { return says_ways_; }
   void log_way(const CollectiveView& collective, const Situation& situation, Way way) const;
+  void log_in_place(const Fingerprint& fingerprint) const;
   Meeting& meeting(Lane lane) { return channels_.meeting(lane); }
   /// A blocking collective by posts or by short messages, without an Operation unless somebody is
   /// late. @return false: it goes another way, nothing was done

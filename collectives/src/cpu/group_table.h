@@ -47,6 +47,8 @@ struct alignas(128) GroupTable {
   std::atomic<std::uint32_t> left{0};      ///< lines that say so
   std::atomic<std::uint32_t> long_waits{0};  ///< how often a line's waits_in was written
   std::atomic<std::uint32_t> told{0};        ///< of the failure: 0 no, 1 being written, 2 there
+  /// 1: a call has failed on a member, whose buffers the others may be reading in place.
+  std::atomic<std::uint32_t> withdrawn{0};
   /// How many posts there were in all turns of a lane. Who brings a turn's last one wakes the
   /// sleepers.
   struct alignas(128) Posts {
@@ -74,6 +76,7 @@ struct alignas(128) GroupTable {
     table->left.store(0, std::memory_order_relaxed);
     table->long_waits.store(0, std::memory_order_relaxed);
     table->told.store(0, std::memory_order_relaxed);
+    table->withdrawn.store(0, std::memory_order_relaxed);
     for (Posts& posts : table->posts) posts.count.store(0, std::memory_order_relaxed);
     table->members = static_cast<std::uint32_t>(members);
     for (std::size_t line = 0; line < kCollectiveLanes * members; ++line)
@@ -83,6 +86,7 @@ struct alignas(128) GroupTable {
 
   /// The first to tell is heard. @return whether this was it
   bool tell_failure(const std::string& text);
+  bool is_withdrawn() const { return withdrawn.load(std::memory_order_seq_cst) != 0; }
   bool has_failed() const { return told.load(std::memory_order_seq_cst) != 0; }
   /// Empty where who began to tell it has died over that.
   std::string failure_text();

@@ -1,7 +1,5 @@
 #include "heap.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -21,24 +19,11 @@ std::size_t round_up(std::size_t value, std::size_t step) {
 
 }  // namespace
 
-PeerHeap::PeerHeap(const Commons& commons, int world_rank) {
-  void* address = ::mmap(nullptr, Commons::kHeapSpan, PROT_READ | PROT_WRITE, MAP_SHARED,
-                         commons.fd(), static_cast<off_t>(commons.heap_offset(world_rank)));
-  if (address == MAP_FAILED)
-    throw base::system_error("map a rank's shared memory",
-                             "raise the limit of virtual memory (ulimit -v)");
-  data_ = static_cast<std::byte*>(address);
-}
-
-PeerHeap::~PeerHeap() {
-  ::munmap(data_, Commons::kHeapSpan);
-}
-
 // The first bytes stay unused, so that offset 0 can mean "no block".
 Heap::Heap(const Commons& commons, int world_rank)
     : commons_(commons),
       begin_(commons.heap_offset(world_rank)),
-      memory_(commons, world_rank),
+      memory_(commons.fd(), begin_, Commons::kHeapSpan),
       used_(kAlignment) {}
 
 Offset Heap::allocate(std::size_t bytes) {

@@ -1,7 +1,7 @@
 // Heap: one rank's part of the commons: a fixed virtual span that a local peer maps when it first
 // needs something there, committed as it grows, so that a lack of memory is an Error and never a
-// SIGBUS. Owned by the rank's World; peers see it as a PeerHeap. Offsets, not addresses, go between
-// ranks. Thread-safe.
+// SIGBUS. Owned by the rank's World; peers map it as a CommonsSpan. Offsets, not addresses, go
+// between ranks. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -12,21 +12,6 @@
 #include "commons.h"
 
 namespace dtrun::collectives::cpu {
-
-/// One rank's span of the commons, mapped here.
-class PeerHeap {
- public:
-  /// @throws Error kSystem
-  PeerHeap(const Commons& commons, int world_rank);
-  ~PeerHeap();
-  PeerHeap(const PeerHeap&) = delete;
-  PeerHeap& operator=(const PeerHeap&) = delete;
-
-  std::byte* at(Offset offset) const { return data_ + offset; }
-
- private:
-  std::byte* data_;
-};
 
 class Heap {
  public:
@@ -41,7 +26,7 @@ class Heap {
  private:
   const Commons& commons_;
   const std::size_t begin_;  ///< in the commons
-  const PeerHeap memory_;
+  const CommonsSpan memory_;
   std::mutex mutex_;
   std::size_t used_;
   std::size_t committed_ = 0;

@@ -96,14 +96,22 @@ void Meeting::step() {
   ring_sleepers();
 }
 
+bool Meeting::has_come_to_step(int peer) const {
+  return has_come_to(line(peer).step.load(std::memory_order_seq_cst), step_);
+}
+
 const std::byte* Meeting::look_at_stage(int peer) {
+  if (!has_come_to_step(peer)) return nullptr;
   const MemberLine& of_peer = line(peer);
-  if (!has_come_to(of_peer.step.load(std::memory_order_seq_cst), step_)) return nullptr;
   Member& member = members_[static_cast<std::size_t>(peer)];
   if (member.stage == nullptr)
     member.stage = world_.at(spec_.world_ranks[static_cast<std::size_t>(peer)],
                              of_peer.stage.load(std::memory_order_acquire));
   return half_of(member.stage);
+}
+
+const std::byte* Meeting::tensor_at(int rank, Offset offset) {
+  return world_.tensor_at(spec_.world_ranks[static_cast<std::size_t>(rank)], offset);
 }
 
 void Meeting::ring_sleepers() const {

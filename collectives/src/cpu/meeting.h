@@ -76,10 +76,18 @@ class Meeting {
   std::byte* stage() const { return half_of(members_[static_cast<std::size_t>(rank_)].stage); }
   /// Peers that sleep are rung.
   void step();
+  /// The peer has told this step, or is this rank.
+  bool has_come_to_step(int peer) const;
   /// The peer's half of its stage of this step; null: not there yet.
   const std::byte* look_at_stage(int peer);
   /// To be given back when the group is left; 0: never opened.
   Offset own_stage() const { return stage_; }
+
+  // Tensors in shared memory: World's, by the group's ranks.
+  std::optional<Offset> shared_offset_of(const void* data) const {
+    return world_.shared_offset_of(data);
+  }
+  const std::byte* tensor_at(int rank, Offset offset);
 
   /// A collective has gone by messages instead.
   void pass(const Fingerprint& fingerprint);

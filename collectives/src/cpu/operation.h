@@ -53,6 +53,8 @@ class Operation : public Work::State {
   /// What it reads and writes. Nothing for sends and receives, which wait for no collective.
   virtual std::span<const Buffer> reads() const { return {}; }
   virtual std::span<const Buffer> writes() const { return {}; }
+  /// The members may be reading its memory now.
+  virtual bool shows_memory() const { return false; }
   /// One writes memory that the other uses.
   bool conflicts_with(const Operation& other) const;
   /// The operation is over: with an error, or well.
@@ -61,6 +63,7 @@ class Operation : public Work::State {
   /// Empty: there are none.
   std::function<void()> take_callbacks() { return std::exchange(callbacks_, nullptr); }
 
+  const GroupEngine& engine() const { return *engine_; }
   const Call& call() const { return call_; }
   const Fingerprint& fingerprint() const { return call_.fingerprint; }
   Lane lane() const { return lane_; }

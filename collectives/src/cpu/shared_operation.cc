@@ -1,5 +1,7 @@
 #include "shared_operation.h"
 
+#include <utility>
+
 #include "disagreement.h"
 #include "group_channels.h"
 #include "group_engine.h"
@@ -20,12 +22,20 @@ bool SharedOperation::step(GroupChannels& channels) {
   // Who has left will not come any more, even where this rank could go on without it.
   for (int peer = 0; channels.anybody_left() && peer < plan_.size(); ++peer)
     if (channels.has_left(peer) && !steps_.has_come(peer, meeting_)) throw LeftError{peer};
-  const SharedSteps::Progress progress = steps_.advance(plan_, meeting_);
-  if (progress == SharedSteps::Progress::done) complete();
-  if (progress != SharedSteps::Progress::waiting) return true;
+  const SharedSteps::Progress progress =
+      is_taken_ ? SharedSteps::Progress::done : steps_.advance(plan_, meeting_);
+  if (steps_.is_in_place() && !std::exchange(is_told_, true) && engine().says_ways())
+    engine().log_in_place(fingerprint());
+  is_taken_ = progress == SharedSteps::Progress::done;
+  // Of a call that has failed on a member, what was read there may have been overwritten. The
+  // reason is heard by whoever waits.
+  const bool is_void = is_taken_ && steps_.is_in_place() && channels.table().is_withdrawn();
+  if (is_taken_ && !is_void) complete();
+  if (progress != SharedSteps::Progress::waiting && !is_void) return true;
   // What a member did before it left can be seen by whoever knows that it has left.
   for (int peer = 0; peer < plan_.size(); ++peer)
-    if (channels.has_left(peer) && steps_.waits_for(peer, plan_, meeting_)) throw LeftError{peer};
+    if (channels.has_left(peer) && (is_void || steps_.waits_for(peer, plan_, meeting_)))
+      throw LeftError{peer};
   return false;
 }
 

@@ -22,6 +22,7 @@ class SharedOperation : public Operation {
   std::vector<int> missing() const override;
   std::uint64_t bytes() const override { return bytes_; }
   bool by_messages() const override { return false; }
+  bool shows_memory() const override { return plan_.way() == Way::stages && steps_.shown(); }
   std::span<const Buffer> reads() const override { return inputs_; }
   std::span<const Buffer> writes() const override { return outputs_; }
 
@@ -32,6 +33,8 @@ class SharedOperation : public Operation {
   const SharedPlan plan_;
   const std::uint64_t bytes_;
   SharedSteps steps_;
+  bool is_told_ = false;   ///< that it goes in place
+  bool is_taken_ = false;  ///< all steps are done
 };
 
 }  // namespace dtrun::collectives::cpu

@@ -1,7 +1,8 @@
 // SharedPlan: a collective whose members share memory, as steps. In each step a rank lays pieces of
 // its buffers where the others can read them, and takes theirs. What each kind lays and takes is
 // said here and nowhere else. A collective by post is one step, whose pieces are whole and lie
-// beside the post; one by stages is as many steps as its pieces need. Pure, and computed from what
+// beside the post; one by stages is as many steps as its pieces need. In place, the others read the
+// buffers themselves, and the steps only part the work. Pure, and computed from what
 // all members know. Borrows the call's fingerprint and buffers.
 #pragma once
 
@@ -48,6 +49,29 @@ class SharedPlan {
     return true;
   }
   bool is_root() const { return rank_ == collective_.root(); }
+  /// Whether others read this peer's buffers in place.
+  bool shows(int peer) const {
+    if (kind() == OpKind::broadcast) return peer == collective_.root();
+    return kind() != OpKind::reduce || peer != collective_.root();
+  }
+  /// Whether that peer reads this rank's buffers in place.
+  bool is_read_by(int peer) const {
+    if (peer == rank_ || !shows(rank_)) return false;
+    return kind() != OpKind::reduce || peer == collective_.root();
+  }
+  /// In place, an all_reduce has a second part: all copy what the owners have combined.
+  bool has_second_part() const { return kind() == OpKind::all_reduce; }
+  /// Steps of a part in place.
+  std::int64_t steps_in_place() const { return steps_ - (has_second_part() ? 1 : 0); }
+  /// The inputs lie one behind the other.
+  bool has_one_input_block() const {
+    const auto* end = static_cast<const std::byte*>(input().data);
+    for (const Buffer& buffer : collective_.inputs) {
+      if (buffer.data != end && buffer.count > 0) return false;
+      end += buffer.bytes();
+    }
+    return true;
+  }
 
   /// Elements of a buffer that one step carries.
   struct Piece {

@@ -51,6 +51,20 @@ void combine(const SharedPlan& plan, Meeting& meeting, const Buffer& own, const 
       bytes_of(plan, piece) * static_cast<std::size_t>(plan.size() - 1);
 }
 
+/// @param source where the peer's piece lies; not called for this rank's own
+template <typename Source>
+void copy_piece(const SharedPlan& plan, Meeting& meeting, int peer, const Buffer& output,
+                const Piece& piece, Source source) {
+  const std::size_t bytes = bytes_of(plan, piece);
+  if (bytes == 0) return;
+  if (peer != plan.rank()) {
+    std::memcpy(at(plan, output, piece), source(), bytes);
+    meeting.counters().shared_memory_bytes_received += bytes;
+  } else if (output.data != plan.input().data) {
+    std::memcpy(at(plan, output, piece), at(plan, plan.input(), piece), bytes);
+  }
+}
+
 /// @param area_of a peer's, as lay()'s
 template <typename AreaOf>
 void take_all(const SharedPlan& plan, Meeting& meeting, std::int64_t step, AreaOf area_of) {
@@ -60,15 +74,17 @@ void take_all(const SharedPlan& plan, Meeting& meeting, std::int64_t step, AreaO
         combine(plan, meeting, own, piece, plan.offset_of(place), area_of);
       },
       [&](int peer, int place, const Buffer& output, const Piece& piece) {
-        const std::size_t bytes = bytes_of(plan, piece);
-        if (bytes == 0) return;
-        if (peer != plan.rank()) {
-          std::memcpy(at(plan, output, piece), area_of(peer) + plan.offset_of(place), bytes);
-          meeting.counters().shared_memory_bytes_received += bytes;
-        } else if (output.data != plan.input().data) {
-          std::memcpy(at(plan, output, piece), at(plan, plan.input(), piece), bytes);
-        }
+        copy_piece(plan, meeting, peer, output, piece,
+                   [&] { return area_of(peer) + plan.offset_of(place); });
       });
+}
+
+/// What others will read of this rank's.
+void count_shown(const SharedPlan& plan, Meeting& meeting, std::int64_t step) {
+  plan.for_each_laid(step, [&](const Buffer&, const Piece& piece, int, int readers) {
+    meeting.counters().shared_memory_bytes_sent +=
+        bytes_of(plan, piece) * static_cast<std::size_t>(readers);
+  });
 }
 
 /// Whether this rank meets that peer by posts: on the stages everybody meets everybody.
@@ -80,7 +96,12 @@ bool meets(int peer, const SharedPlan& plan) {
 
 bool SharedSteps::show(const SharedPlan& plan, Meeting& meeting) {
   if (!meeting.begin_turn()) return false;
-  if (plan.way() == Way::post) lay(plan, meeting, 0, meeting.payload(plan.shown_bytes()));
+  if (plan.way() == Way::post) {
+    lay(plan, meeting, 0, meeting.payload(plan.shown_bytes()));
+  } else {
+    const Places places = places_of(plan, meeting);
+    std::memcpy(meeting.payload(sizeof places), &places, sizeof places);
+  }
   // The others of a broadcast wait for the root only.
   const bool alone = plan.kind() == OpKind::broadcast && plan.is_root();
   meeting.post(plan.collective().fingerprint,
@@ -106,8 +127,33 @@ bool SharedSteps::take(const SharedPlan& plan, Meeting& meeting) {
   return true;
 }
 
+SharedSteps::Places SharedSteps::places_of(const SharedPlan& plan, const Meeting& meeting) {
+  if (!plan.shows(plan.rank()) || !plan.has_one_input_block()) return {};
+  const auto place = [&](const Buffer& buffer) {
+    const std::optional<Offset> offset = meeting.shared_offset_of(buffer.data);
+    return offset ? *offset + 1 : 0;
+  };
+  return {place(plan.input()), plan.has_second_part() ? place(plan.output()) : 0};
+}
+
+SharedSteps::Places SharedSteps::places_of(int peer, Meeting& meeting) const {
+  Places places;
+  std::memcpy(&places, meeting.payload(peer, sizeof places), sizeof places);
+  return places;
+}
+
+// Of the posts, which all have seen: so all ranks find the same.
+bool SharedSteps::all_lie_in_place(const SharedPlan& plan, Meeting& meeting) const {
+  for (int peer = 0; peer < plan.size(); ++peer) {
+    if (!plan.shows(peer)) continue;
+    const Places places = places_of(peer, meeting);
+    if (places.input == 0 || (plan.has_second_part() && places.output == 0)) return false;
+  }
+  return true;
+}
+
 SharedSteps::Progress SharedSteps::advance(const SharedPlan& plan, Meeting& meeting) {
-  if (met_) return advance_on_stages(plan, meeting);
+  if (met_) return in_place_ ? advance_in_place(plan, meeting) : advance_on_stages(plan, meeting);
   const bool shows = !shown_;
   if (shows) {
     if (plan.way() == Way::stages) meeting.open_stage();
@@ -115,6 +161,7 @@ SharedSteps::Progress SharedSteps::advance(const SharedPlan& plan, Meeting& meet
   }
   if (!take(plan, meeting)) return shows ? Progress::moved : Progress::waiting;
   met_ = true;
+  in_place_ = plan.way() == Way::stages && all_lie_in_place(plan, meeting);
   return plan.way() == Way::post ? Progress::done : Progress::moved;
 }
 
@@ -134,6 +181,57 @@ SharedSteps::Progress SharedSteps::advance_on_stages(const SharedPlan& plan, Mee
   return ++step_ == plan.steps() ? Progress::done : Progress::moved;
 }
 
+// A part's steps wait for nobody. Behind them this rank waits for those that read its buffers, and
+// in an all_reduce so for what they have combined, which the second part copies.
+SharedSteps::Progress SharedSteps::advance_in_place(const SharedPlan& plan, Meeting& meeting) {
+  if (step_ < plan.steps_in_place()) {
+    take_in_place(plan, meeting);
+    ++step_;
+    return Progress::moved;
+  }
+  const bool tells = !laid_;
+  if (tells) {
+    if (!meeting.begin_step()) return Progress::waiting;
+    meeting.step();
+    laid_ = true;
+  }
+  for (int peer = 0; peer < plan.size(); ++peer)
+    if (plan.is_read_by(peer) && !meeting.has_come_to_step(peer))
+      return tells ? Progress::moved : Progress::waiting;
+  if (second_part_ || !plan.has_second_part()) return Progress::done;
+  second_part_ = true;
+  laid_ = false;
+  step_ = 0;
+  return Progress::moved;
+}
+
+/// One step of a part: of an all_reduce the first combines, and the second copies.
+void SharedSteps::take_in_place(const SharedPlan& plan, Meeting& meeting) const {
+  const auto bytes_at = [&](int peer, Offset place, std::ptrdiff_t distance) {
+    return meeting.tensor_at(peer, place - 1) + distance;
+  };
+  if (!second_part_) count_shown(plan, meeting, step_);
+  if (second_part_ && step_ + 1 == plan.steps_in_place()) count_shown(plan, meeting, step_ + 1);
+  plan.for_each_taken(
+      second_part_ ? step_ + 1 : step_,
+      [&](const Buffer& own, const Piece& piece, int) {
+        if (second_part_) return;
+        combine(plan, meeting, own, piece, 0, [&](int peer) {
+          const auto* const first = static_cast<const std::byte*>(plan.input().data);
+          return bytes_at(peer, places_of(peer, meeting).input, at(plan, own, piece) - first);
+        });
+      },
+      [&](int peer, int, const Buffer& output, const Piece& piece) {
+        if (plan.has_second_part() && !second_part_) return;
+        const auto distance =
+            static_cast<std::ptrdiff_t>(static_cast<std::size_t>(piece.begin) * plan.item_bytes());
+        copy_piece(plan, meeting, peer, output, piece, [&] {
+          const Places places = places_of(peer, meeting);
+          return bytes_at(peer, second_part_ ? places.output : places.input, distance);
+        });
+      });
+}
+
 bool SharedSteps::has_come(int peer, const Meeting& meeting) const {
   return shown_ ? meeting.has_come(peer) : meeting.is_ahead(peer);
 }
@@ -141,8 +239,8 @@ bool SharedSteps::has_come(int peer, const Meeting& meeting) const {
 bool SharedSteps::waits_for(int peer, const SharedPlan& plan, Meeting& meeting) const {
   if (peer == plan.rank()) return false;
   if (met_) {
-    const bool matters = !laid_ || plan.needs(peer);
-    return matters && meeting.look_at_stage(peer) == nullptr;
+    const bool matters = !laid_ || (in_place_ ? plan.is_read_by(peer) : plan.needs(peer));
+    return matters && !meeting.has_come_to_step(peer);
   }
   // Before this rank has shown anything, it waits for all that are still in the turn before.
   const bool matters = !shown_ || meets(peer, plan);

@@ -65,6 +65,12 @@ void GroupEngine::log_way(const CollectiveView& collective, const Situation& sit
                    collective.fingerprint.describe(), explain(situation, way));
 }
 
+void GroupEngine::log_in_place(const Fingerprint& fingerprint) const {
+  base::log::debug(base::log::Component::kCollectives,
+                   "group '{}': {} reads the tensors of all ranks in place", spec_.name,
+                   fingerprint.describe());
+}
+
 bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration timeout) {
   if (!meeting(Lane::prompt).possible()) return false;
   const Situation situation = situation_of(collective);

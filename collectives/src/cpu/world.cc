@@ -172,9 +172,32 @@ bool World::all_linked(const std::vector<int>& world_ranks) const {
 std::byte* World::at(int world_rank, Offset offset) {
   if (world_rank == rank_) return heap_.at(offset);
   const std::scoped_lock lock(mutex_);
-  std::unique_ptr<PeerHeap>& heap = peers_[static_cast<std::size_t>(world_rank)].heap;
-  if (!heap) heap = std::make_unique<PeerHeap>(door_.commons(), world_rank);
+  std::unique_ptr<CommonsSpan>& heap = peers_[static_cast<std::size_t>(world_rank)].heap;
+  if (!heap)
+    heap = std::make_unique<CommonsSpan>(
+        door_.commons().fd(), door_.commons().heap_offset(world_rank), Commons::kHeapSpan);
   return heap->at(offset);
+}
+
+std::shared_ptr<TensorHeap> World::tensor_heap() {
+  const std::scoped_lock lock(mutex_);
+  if (!tensor_heap_) tensor_heap_ = std::make_shared<TensorHeap>(door_.commons(), rank_);
+  return tensor_heap_;
+}
+
+std::optional<Offset> World::shared_offset_of(const void* data) {
+  const std::scoped_lock lock(mutex_);
+  return tensor_heap_ ? tensor_heap_->offset_of(data) : std::nullopt;
+}
+
+const std::byte* World::tensor_at(int world_rank, Offset offset) {
+  const std::scoped_lock lock(mutex_);
+  std::unique_ptr<CommonsSpan>& tensors = peers_[static_cast<std::size_t>(world_rank)].tensors;
+  if (!tensors)
+    tensors = std::make_unique<CommonsSpan>(door_.commons().fd(),
+                                            door_.commons().tensors_offset(world_rank),
+                                            Commons::kTensorSpan, CommonsSpan::Access::read);
+  return tensors->at(offset);
 }
 
 const PeerMemory* World::memory_of(int world_rank) {

@@ -38,6 +38,7 @@
 #include "peer_memory.h"
 #include "progress_thread.h"
 #include "rank_record.h"
+#include "tensor_heap.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -82,6 +83,13 @@ class World : public std::enable_shared_from_this<World> {
   const PeerMemory* memory_of(int world_rank);
   GroupTable& root_table() const { return door_.commons().root_table(); }
   Heap& heap() { return heap_; }
+  /// Made when it is first asked for. @throws Error kSystem
+  std::shared_ptr<TensorHeap> tensor_heap();
+  /// Where that memory of this rank's lies among its tensors in shared memory, for the others'
+  /// tensor_at(); nullopt: it does not.
+  std::optional<Offset> shared_offset_of(const void* data);
+  /// Among that rank's, which are mapped when they are first asked for. @throws Error kSystem
+  const std::byte* tensor_at(int world_rank, Offset offset);
 
   /// A block for a group, and its table where this rank is the one that keeps it.
   enum class Keeps { block, block_and_table };
@@ -146,7 +154,8 @@ class World : public std::enable_shared_from_this<World> {
 
  private:
   struct Peer {
-    std::unique_ptr<PeerHeap> heap;              ///< guarded by mutex_
+    std::unique_ptr<CommonsSpan> heap;           ///< guarded by mutex_
+    std::unique_ptr<CommonsSpan> tensors;        ///< guarded by mutex_
     std::unique_ptr<PeerMemory> memory;          ///< guarded by mutex_
     bool memory_was_tried = false;               ///< guarded by mutex_
     std::shared_ptr<ControlConnection> control;  ///< guarded by mutex_
@@ -201,6 +210,7 @@ class World : public std::enable_shared_from_this<World> {
   std::shared_ptr<rendezvous::JobPage> job_page_;
   CommonsDoor door_;
   Heap heap_;
+  std::shared_ptr<TensorHeap> tensor_heap_;  ///< guarded by mutex_
   GroupMemory root_memory_;
   bool joined_ = false;
   const std::shared_ptr<RankRecord> record_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "dtrun/base/error.h"
@@ -17,7 +18,9 @@ using tensors::Shape;
 
 GradientBuckets::GradientBuckets(nn::Module::NamedTensors parameters, ProcessGroup group,
                                  DataParallelOptions options)
-    : group_(std::move(group)), options_(std::move(options)) {
+    : group_(std::move(group)),
+      options_(std::move(options)),
+      memory_(options_.shared_memory ? group_.shared_memory() : nullptr) {
   std::vector<std::size_t> order;
   for (auto& [name, parameter] : parameters) {
     order.push_back(slots_.size());
@@ -104,13 +107,20 @@ void GradientBuckets::launch_ready() {
   while (next_ < buckets_.size() && buckets_[next_].missing == 0) launch(next_++);
 }
 
+/// The gradients, and a mark for each slot that has one.
+LocalTensor GradientBuckets::new_numbers(const Bucket& bucket) const {
+  const LocalTensor& first = slots_[bucket.slots[0]].parameter.local();
+  std::optional<tensors::HostAllocatorScope> scope;
+  if (memory_) scope.emplace(*memory_);
+  return tensors::empty({bucket.elements + static_cast<std::int64_t>(bucket.slots.size())},
+                        {first.dtype(), first.device()});
+}
+
 // A copy: what the user sees meanwhile in grad() is this rank's own.
 void GradientBuckets::launch(std::size_t index) {
   Bucket& bucket = buckets_[index];
-  const LocalTensor& first = slots_[bucket.slots[0]].parameter.local();
   const auto count = static_cast<std::int64_t>(bucket.slots.size());
-  const LocalTensor numbers =
-      tensors::empty({bucket.elements + count}, {first.dtype(), first.device()});
+  const LocalTensor numbers = new_numbers(bucket);
   for (std::int64_t i = 0; i < count; ++i) {
     const Slot& slot = slots_[bucket.slots[static_cast<std::size_t>(i)]];
     const LocalTensor& local = slot.parameter.local();

@@ -50,6 +50,7 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   void end_pass(BackwardEnd end);
   void reset_pass();
   void launch_ready();
+  tensors::LocalTensor new_numbers(const Bucket& bucket) const;
   void launch(std::size_t bucket);
   /// Waits for what the comm_hook has started.
   tensors::LocalTensor mean_of(Bucket& bucket) const;
@@ -66,6 +67,7 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   std::vector<Bucket> buckets_;
   const ProcessGroup group_;
   const DataParallelOptions options_;
+  const std::shared_ptr<tensors::HostAllocator> memory_;  ///< of the buckets; null: ordinary
   int pauses_ = 0;
   bool in_pass_ = false;
   bool has_learned_ = false;

@@ -62,12 +62,14 @@ void print_lost_output(const GroupEnd& end) {
                   unknown ? "may be lost" : "are lost"));
 }
 
-void print_lost_files(const LogFolder& folder, const GroupEnd& end) {
+// With dtrun --hosts the notices of all hosts come to one terminal.
+void print_lost_files(const LogFolder& folder, const GroupEnd& end, bool one_of_hosts) {
   if (end.file_error == 0) return;
   print_error(fmt::format(
-      "cannot write the ranks' log files in {}: {}; {} of their output {} "
+      "cannot write the ranks' log files in {}{}: {}; {} of their output {} "
       "missing there",
-      folder.path(), strerrordesc_np(end.file_error),
+      folder.path(), one_of_hosts ? " on " + base::host_name() : "",
+      strerrordesc_np(end.file_error),
       end.lost_file_bytes > 0 ? fmt::format("{} bytes", end.lost_file_bytes) : "an unknown part",
       end.lost_file_bytes > 0 ? "are" : "may be"));
 }
@@ -147,7 +149,7 @@ int report_job(const LaunchPlan& plan, const LogFolder& errors, JobOutcome& outc
     print_error(fmt::format("{} processes of the job did not die of SIGKILL within 10 s",
                             outcome.group_end.unkillable));
   print_lost_output(outcome.group_end);
-  print_lost_files(errors, outcome.group_end);
+  print_lost_files(errors, outcome.group_end, plan.options.one_of_hosts);
   const int code = exit_code_of(outcome, plan.options.stop.exit);
   if (outcome.restarts > 0)
     print_line(NoticeLevel::kInfo,

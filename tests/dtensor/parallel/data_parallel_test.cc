@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "dtensor/parallel/small_models.h"
 #include "dtensor/refusal.h"
+#include "dtrun/base/log.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/parallel/fully_shard.h"
@@ -51,6 +54,40 @@ TEST(DataParallelTest, EveryRankTrainsAsOneRankOnAllSamples) {
       });
     }
   }
+}
+
+// The gradients are the same, and no rank copies the others' into place and out of it.
+TEST(DataParallelTest, BucketsInSharedMemoryAreSummedInPlace) {
+  static std::atomic<int> in_place;
+  std::vector<Tensors> gradients(2);
+  for (const bool shared_memory : {false, true}) {
+    in_place = 0;
+    base::log::set_levels("+collectives");
+    base::log::set_writer([](const base::log::Line& line) {
+      if (line.message.find("reads the tensors of all ranks in place") != std::string::npos)
+        ++in_place;
+    });
+    test::run_ranks(2, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, {2}, {"dp"});
+      manual_seed(3);
+      const nn::Linear model(64, 256);
+      data_parallel(*model, mesh, {.shared_memory = shared_memory});
+      for (int i = 0; i < 2; ++i) {
+        model->zero_grad();
+        model(full({4, 64}, group.rank() + 1)).sum().backward();
+      }
+      if (group.rank() != 0) return;
+      for (const Tensor& parameter : model->parameters())
+        gradients[shared_memory ? 1 : 0].push_back(parameter.grad());
+    });
+    base::log::set_writer(nullptr);
+    base::log::set_levels("");
+    // One bucket of 66 KB in each of two steps, on both ranks.
+    EXPECT_EQ(in_place, shared_memory ? 4 : 0);
+  }
+  ASSERT_EQ(gradients[0].size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i)
+    EXPECT_TRUE(tensors::equal(gradients[0][i].local(), gradients[1][i].local()));
 }
 
 // The first bucket has 1 MiB, the others an eighth of all.

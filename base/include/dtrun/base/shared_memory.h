@@ -27,7 +27,9 @@ class SharedMemory {
   ~SharedMemory();
 
   /// Takes real memory for these reserved bytes. @throws Error kSystem
-  void commit(std::size_t offset, std::size_t size) const;
+  void commit(std::size_t offset, std::size_t size) const { commit(fd(), offset, size); }
+  /// The same of a memfd.
+  static void commit(int fd, std::size_t offset, std::size_t size);
 
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }

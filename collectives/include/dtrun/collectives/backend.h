@@ -21,6 +21,10 @@
 #include "dtrun/tensor/device.h"
 #include "dtrun/tensor/dtype.h"
 
+namespace dtrun::tensors {
+class HostAllocator;
+}
+
 namespace dtrun::collectives {
 
 /// Elements of one dtype, contiguous; empty is fine (data may then be null).
@@ -171,6 +175,9 @@ class Backend {
   /// A number for each rank of the group, the same on all ranks: equal ones share memory. Empty:
   /// not known.
   virtual std::vector<int> machines() const { return {}; }
+  /// Whose tensors the ranks of this machine read where they lie. nullptr: there is no such memory.
+  /// Thread-safe. @throws Error kSystem
+  virtual std::shared_ptr<tensors::HostAllocator> shared_memory() { return nullptr; }
   /// Group ranks that have ended or have left, in their order, as far as this backend can tell now.
   virtual std::vector<int> ended_ranks() { return {}; }
   /// Waits for sends in flight, tells the peers that this rank leaves. Idempotent; never throws for

@@ -24,6 +24,7 @@
 #include "dtrun/collectives/work.h"
 #include "dtrun/rendezvous/job_page.h"
 #include "dtrun/rendezvous/store.h"
+#include "dtrun/tensor/host_allocator.h"
 #include "dtrun/tensor/tensor.h"
 
 namespace dtrun::collectives {
@@ -265,6 +266,12 @@ class ProcessGroup {
   /// A number for each rank of the group, the same on all ranks: equal ones share memory, as the
   /// cpu backend knows. Empty: not known. Not collective.
   std::vector<int> machines() const;
+  /// Memory for tensors that the group's ranks on this machine read where they lie: their
+  /// collectives of more than 16 KiB go without a copy into shared memory and out of it. It serves
+  /// all groups that were split from the same one, and may outlive them. For a
+  /// tensors::HostAllocatorScope. Not collective. Thread-safe.
+  /// @throws Error kUnavailable where the backend for the cpu is not dtrun's own; kSystem
+  std::shared_ptr<tensors::HostAllocator> shared_memory() const;
   /// Leaves the group: flushes sends, tells the peers. Idempotent. Destruction does the same.
   void shutdown() const;
 

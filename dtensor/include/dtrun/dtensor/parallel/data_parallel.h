@@ -40,6 +40,8 @@ struct DataParallelOptions {
   /// Each step uses the same parameters as often as the first one: a backward that does not is an
   /// error, which names one. DistributedDataParallel's static_graph.
   bool static_graph = false;
+  /// Buckets lie in the group's shared memory, where the ranks of a machine read them in place.
+  bool shared_memory = false;
   CommHook comm_hook = {};  ///< default: all_reduce_hook()
 };
 
