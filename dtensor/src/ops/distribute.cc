@@ -154,6 +154,7 @@ Tensor distribute_tensor(const Tensor& given, const DeviceMesh& mesh, const Plac
 Tensor make_parts(
     const Shape& shape, const DeviceMesh& mesh, const Placements& placements, DType dtype,
     const std::function<LocalTensor(const Box& box, tensors::TensorOptions options)>& part) {
+  tensors::numel(shape);  // of the whole; a part may have no negative size
   const tensors::Device device = mesh.device();
   Spec spec = make_spec(mesh, placements, shape, dtype);
   if (spec.is_outside()) return Tensor::outside(std::move(spec), device);
