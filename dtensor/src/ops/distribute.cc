@@ -162,4 +162,17 @@ Tensor make_parts(
   return made(std::move(spec), local);
 }
 
+Tensor make_like(
+    const Tensor& a,
+    const std::function<LocalTensor(const Box& box, tensors::TensorOptions options)>& part) {
+  const tensors::TensorOptions options{a.dtype(), a.device()};
+  if (!a.is_distributed()) return part({Shape(a.shape().size(), 0), a.shape()}, options);
+  Spec spec = a.spec();
+  Placements whole = without_partials(spec.placements());
+  if (whole != spec.placements())
+    spec = make_spec(spec.mesh(), std::move(whole), spec.shape(), spec.dtype(), spec.shard_order());
+  LocalTensor local = part(spec.local_box(), options);
+  return Tensor(std::move(spec), std::move(local));
+}
+
 }  // namespace dtrun::dtensor
