@@ -299,6 +299,22 @@ TEST(OperatorsPageTest, EveryOperatorIsOnIt) {
   }
 }
 
+TEST(OperatorsPageTest, EveryFormInPlaceIsOnIt) {
+  std::set<std::string> sampled;
+  for (const OperatorSample& sample : operator_samples(6, 4))
+    sampled.insert(sample.name.substr(0, sample.name.find_first_of(" ,")));
+  const std::regex declaration(" +const Tensor& ([a-z_0-9]+_)\\(.*");
+  std::ifstream file(DTRUN_HEADERS "/dtrun/dtensor/autograd/in_place_methods.h");
+  std::set<std::string> declared;
+  std::smatch found;
+  for (std::string line; std::getline(file, line);) {
+    if (std::regex_match(line, found, declaration)) declared.insert(found[1]);
+  }
+  EXPECT_GT(declared.size(), 60U);
+  for (const std::string& name : declared)
+    EXPECT_TRUE(sampled.contains(name)) << name << " has no call in operator_samples.cc";
+}
+
 TEST(OperatorsPageTest, TellsWhatIs) {
   const std::string path = DTRUN_DOCS "/operators.md", page = operators_page();
   if (std::getenv("DTRUN_WRITE_DOCS") != nullptr) std::ofstream(path) << page;

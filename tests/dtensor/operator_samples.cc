@@ -88,6 +88,7 @@ class Samples {
   void add_index();
   void add_networks();
   void add_in_place_arithmetic();
+  void add_in_place_bits();
   void add_in_place_functions();
   void add_in_place_places();
   std::vector<OperatorSample> take() { return std::move(all_); }
@@ -371,6 +372,18 @@ void Samples::add_in_place_arithmetic() {
   in_place("sub_, times", two, [](const Tensor& x, const Tensors& in) { x.sub_(in[1], 2); });
   in_place("mul_", two, [](const Tensor& x, const Tensors& in) { x.mul_(in[1]); });
   in_place("div_", whole_ones, [](const Tensor& x, const Tensors& in) { x.div_(in[1]); });
+  const auto more = [&](const char* name,
+                        const Tensor& (InPlaceMethods::*form)(const Tensor&) const,
+                        const Tensors& inputs) {
+    in_place(name, inputs, [form](const Tensor& x, const Tensors& in) { (x.*form)(in[1]); });
+  };
+  more("floor_divide_", &Tensor::floor_divide_, whole_ones);
+  more("remainder_", &Tensor::remainder_, whole_ones);
+  more("fmod_", &Tensor::fmod_, whole_ones);
+  more("atan2_", &Tensor::atan2_, two);
+  more("logical_and_", &Tensor::logical_and_, two);
+  more("logical_or_", &Tensor::logical_or_, two);
+  more("logical_xor_", &Tensor::logical_xor_, two);
   in_place("pow_", with_power, [](const Tensor& x, const Tensors& in) { x.pow_(in[1]); });
   const Tensors one = {whole(shape)};
   in_place("add_ (number)", one, [](const Tensor& x, const Tensors&) { x.add_(3); });
@@ -384,6 +397,22 @@ void Samples::add_in_place_arithmetic() {
            [](const Tensor& x, const Tensors& in) { x.addcdiv_(in[1], in[2], 2); });
   in_place("lerp_", three, [](const Tensor& x, const Tensors& in) { x.lerp_(in[1], in[2]); });
   in_place("lerp_ (number)", two, [](const Tensor& x, const Tensors& in) { x.lerp_(in[1], 0.25); });
+}
+
+void Samples::add_in_place_bits() {
+  in("Bits, in place, on a copy", DType::i64);
+  const Tensors two = {numbers({rows_, columns_}, 8), numbers({rows_, columns_}, 8)};
+  using Form = const Tensor& (InPlaceMethods::*)(const Tensor&) const;
+  const std::vector<std::pair<const char*, Form>> forms = {
+      {"bitwise_and_", &Tensor::bitwise_and_},
+      {"bitwise_or_", &Tensor::bitwise_or_},
+      {"bitwise_xor_", &Tensor::bitwise_xor_},
+      {"bitwise_left_shift_", &Tensor::bitwise_left_shift_},
+      {"bitwise_right_shift_", &Tensor::bitwise_right_shift_}};
+  for (const auto& [name, form] : forms) {
+    in_place(name, two, [form = form](const Tensor& x, const Tensors& in) { (x.*form)(in[1]); });
+  }
+  in_place("bitwise_not_", {two[0]}, [](const Tensor& x, const Tensors&) { x.bitwise_not_(); });
 }
 
 void Samples::add_in_place_functions() {
@@ -407,11 +436,34 @@ void Samples::add_in_place_functions() {
        {"ceil_", &Tensor::ceil_},
        {"round_", &Tensor::round_},
        {"trunc_", &Tensor::trunc_},
+       {"square_", &Tensor::square_},
+       {"sign_", &Tensor::sign_},
+       {"sin_", &Tensor::sin_},
+       {"cos_", &Tensor::cos_},
+       {"tan_", &Tensor::tan_},
+       {"sinh_", &Tensor::sinh_},
+       {"cosh_", &Tensor::cosh_},
+       {"atan_", &Tensor::atan_},
+       {"asinh_", &Tensor::asinh_},
+       {"erf_", &Tensor::erf_},
+       {"erfc_", &Tensor::erfc_},
+       {"expm1_", &Tensor::expm1_},
+       {"logical_not_", &Tensor::logical_not_},
        {"zero_", &Tensor::zero_},
        {"fill_", [](const Tensor& copy) { copy.fill_(2); }},
        {"clamp_", [](const Tensor& copy) { copy.clamp_(-0.5, 0.5); }}},
       x);
-  all({{"log_", &Tensor::log_}, {"sqrt_", &Tensor::sqrt_}, {"rsqrt_", &Tensor::rsqrt_}}, positive);
+  all({{"log_", &Tensor::log_},
+       {"sqrt_", &Tensor::sqrt_},
+       {"rsqrt_", &Tensor::rsqrt_},
+       {"log2_", &Tensor::log2_},
+       {"log10_", &Tensor::log10_},
+       {"log1p_", &Tensor::log1p_},
+       {"asin_", &Tensor::asin_},
+       {"acos_", &Tensor::acos_},
+       {"atanh_", &Tensor::atanh_}},
+      positive);
+  all({{"acosh_", &Tensor::acosh_}}, between({rows_, columns_}, 1.5, 3));
 }
 
 void Samples::add_in_place_places() {
@@ -420,6 +472,19 @@ void Samples::add_in_place_places() {
            [](const Tensor& copy, const Tensors& in) { copy.copy_(in[1]); });
   in_place("masked_fill_", {x, mask},
            [](const Tensor& copy, const Tensors& in) { copy.masked_fill_(in[1], 1); });
+  const Tensor list = numbers({3}, rows_), beside = numbers({2, columns_}, rows_);
+  in_place("index_add_", {x, list, made({3, columns_})},
+           [](const Tensor& copy, const Tensors& in) { copy.index_add_(0, in[1], in[2]); });
+  in_place("index_put_", {x, arange(2), made({2, columns_})},
+           [](const Tensor& copy, const Tensors& in) { copy.index_put_({in[1]}, in[2]); });
+  in_place("scatter_", {x, arange(rows_).unsqueeze(1).expand({rows_, columns_}).clone(), matrix()},
+           [](const Tensor& copy, const Tensors& in) { copy.scatter_(0, in[1], in[2]); });
+  in_place("scatter_add_", {x, beside, made({2, columns_})},
+           [](const Tensor& copy, const Tensors& in) { copy.scatter_add_(0, in[1], in[2]); });
+  in_place("tril_", {x}, [](const Tensor& copy, const Tensors&) { copy.tril_(); });
+  in_place("triu_", {x}, [](const Tensor& copy, const Tensors&) { copy.triu_(1); });
+  in_place("cumsum_", {x}, [](const Tensor& copy, const Tensors&) { copy.cumsum_(0); });
+  in_place("cumprod_", {x}, [](const Tensor& copy, const Tensors&) { copy.cumprod_(0); });
 }
 
 }  // namespace
@@ -446,6 +511,7 @@ std::vector<OperatorSample> operator_samples(std::int64_t rows, std::int64_t col
   samples.add_in_place_arithmetic();
   samples.add_in_place_functions();
   samples.add_in_place_places();
+  samples.add_in_place_bits();
   return samples.take();
 }
 

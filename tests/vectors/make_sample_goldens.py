@@ -23,6 +23,8 @@ TOLERANCE = {"f64": 1e-13, "f32": 4e-6, "f16": 4e-3, "bf16": 3e-2}
 IMPRECISE = {"hardsigmoid": 1e-7}
 ROWS, COLUMNS = 3, 4
 WHOLE = (ROWS, COLUMNS)
+# PyTorch passes the gradient on as if nothing had been written; it is 0.
+GRADIENT_IS_WRONG = {"logical_and_", "logical_or_", "logical_xor_", "logical_not_"}
 
 
 def tensor_of(name, values, shape):
@@ -215,9 +217,25 @@ def in_place():
         "pow_": [between(0.5, 2), made()], "lerp_": [made(), made(), made()], "copy_": [made(), made()],
         "neg_": [made()], "abs_": [made()], "exp_": [made()], "reciprocal_": [made()], "sigmoid_": [made()], "tanh_": [made()], "relu_": [made()],
         "floor_": [made()], "ceil_": [made()], "round_": [made()], "trunc_": [made()], "zero_": [made()],
-        "log_": [between(0.1, 0.9)], "sqrt_": [between(0.1, 0.9)], "rsqrt_": [between(0.1, 0.9)],
+        "floor_divide_": [whole(), whole()], "remainder_": [whole(), whole()], "fmod_": [whole(), whole()], "atan2_": [made(), made()],
+        "logical_and_": [made(), made()], "logical_or_": [made(), made()], "logical_xor_": [made(), made()], "bitwise_not_": [between(0, 7)],
+        "acosh_": [between(1.5, 3)], "log_": [between(0.1, 0.9)], "sqrt_": [between(0.1, 0.9)], "rsqrt_": [between(0.1, 0.9)],
     }.items():  # fmt: skip
         add(name, inputs, in_place_form(name))
+    for name in "square_ sign_ sin_ cos_ tan_ sinh_ cosh_ atan_ asinh_ erf_ erfc_ expm1_ logical_not_ tril_".split():
+        add(name, [made()], in_place_form(name))
+    for name in "log2_ log10_ log1p_ asin_ acos_ atanh_".split():
+        add(name, [between(0.1, 0.9)], in_place_form(name))
+    for name in "bitwise_and_ bitwise_or_ bitwise_xor_ bitwise_left_shift_ bitwise_right_shift_".split():
+        add(name, [between(0, 7), between(0, 7)], in_place_form(name))
+    list_of_rows, beside, each_row = numbers(ROWS, 3), numbers(ROWS, 2, COLUMNS), torch.arange(ROWS).unsqueeze(1).expand(WHOLE).clone()
+    add("index_add_", [made(), list_of_rows, made(3, COLUMNS)], lambda a, i, s: a.clone().index_add_(0, i, s))
+    add("index_put_", [made(), torch.arange(2), made(2, COLUMNS)], lambda a, i, v: a.clone().index_put_((i,), v))
+    add("scatter_", [made(), each_row, made()], lambda a, i, s: a.clone().scatter_(0, i, s))
+    add("scatter_add_", [made(), beside, made(2, COLUMNS)], lambda a, i, s: a.clone().scatter_add_(0, i, s))
+    add("triu_", [made()], in_place_form("triu_", 1))
+    add("cumsum_", [made()], in_place_form("cumsum_", 0))
+    add("cumprod_", [made()], in_place_form("cumprod_", 0))
     for name in ["add_", "sub_", "mul_", "div_", "pow_"]:
         add(f"{name} (number)", [whole()], in_place_form(name, 3))
     add("add_, times", [made(), made()], in_place_form("add_", alpha=2))
@@ -240,7 +258,7 @@ def case(op, dtype, inputs, run):
         return {**described, "error": True}
     if op not in EXACT and result.is_floating_point():
         described["rtol"] = max(TOLERANCE[dtype if dtype in FLOATS else SHORT_NAMES[result.dtype]], IMPRECISE.get(op, 0))
-    if result.requires_grad:
+    if result.requires_grad and op not in GRADIENT_IS_WRONG:
         name = SHORT_NAMES[result.dtype]
         grad = tensor_of(name, [rng.gauss(0, 1) for _ in range(result.numel())], result.shape)
         wanted = [x for x in leaves if x.requires_grad]
