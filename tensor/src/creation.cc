@@ -94,7 +94,9 @@ LocalTensor full(const Shape& shape, Scalar value, TensorOptions options) {
 
 LocalTensor arange(std::int64_t n, TensorOptions options, std::optional<SequencePart> part) {
   require_more_than_two("arange", options.dtype);
-  if (n < 0) throw Error(ErrorCode::kInvalidArgument, fmt::format("arange({}) is negative", n));
+  if (n < 0)
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("arange({}) is negative", n),
+                "it counts elements", "arange() of 0 and more");
   return sequence<std::int64_t>(0, 1, part.value_or(SequencePart{0, n}), options);
 }
 

@@ -34,8 +34,8 @@ struct Shared {
 };
 
 [[noreturn]] void refuse(const std::string& what, const std::string& hint = "") {
-  throw Error(ErrorCode::kInvalidArgument, "a DLPack tensor " + what + " cannot be taken", "",
-              hint);
+  throw Error(ErrorCode::kInvalidArgument, "a DLPack tensor " + what + " cannot be taken",
+              "dtrun has no tensors of that kind", hint);
 }
 
 DType dtype_from(const DLDataType& type) {

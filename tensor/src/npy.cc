@@ -62,8 +62,9 @@ std::string header_of(const LocalTensor& tensor) {
   return text + '\n';
 }
 
-[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& found,
-                         const std::string& hint = "") {
+[[noreturn]] void refuse(
+    const std::filesystem::path& path, const std::string& found,
+    const std::string& hint = "a file as numpy.save() and save_npy() write it") {
   throw Error(ErrorCode::kInvalidArgument, fmt::format("{} cannot be read as .npy", path.string()),
               found, hint);
 }

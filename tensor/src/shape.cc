@@ -18,7 +18,8 @@ std::int64_t numel(const Shape& shape) {
   for (const std::int64_t size : shape) {
     if (size < 0) {
       throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("shape {} has a negative size", shape_to_string(shape)));
+                  fmt::format("shape {} has a negative size", shape_to_string(shape)),
+                  "a size counts elements", "sizes of 0 and more");
     }
     overflow = __builtin_mul_overflow(count, size, &count) || overflow;
   }
@@ -49,7 +50,8 @@ int normalize_dim(int dim, std::size_t rank) {
   if (dim < -dims || dim >= dims) {
     throw Error(ErrorCode::kInvalidArgument,
                 dims == 0 ? fmt::format("dim {} of a tensor without dims", dim)
-                          : fmt::format("dim {} is out of range [{}, {}]", dim, -dims, dims - 1));
+                          : fmt::format("dim {} is out of range [{}, {}]", dim, -dims, dims - 1),
+                fmt::format("the tensor has {} dims", dims));
   }
   return dim < 0 ? dim + dims : dim;
 }

@@ -79,8 +79,10 @@ SliceRange narrow_range(const Shape& shape, int dim, std::int64_t start, std::in
 std::int64_t index_in(const Shape& shape, int dim, std::int64_t index) {
   const std::int64_t size = shape[static_cast<std::size_t>(dim)];
   if (index < -size || index >= size) {
-    refuse_view(fmt::format("index {} is out of range for dim {}", index, dim),
-                fmt::format("the dim has {} elements", size));
+    refuse_view(fmt::format("index {} is out of range for dim {} of shape {}", index, dim,
+                            shape_to_string(shape)),
+                fmt::format("the dim has {} elements", size),
+                fmt::format("an index from {} to {}", -size, size - 1));
   }
   return index < 0 ? index + size : index;
 }

@@ -11,6 +11,10 @@
 #include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/ops/index.h"
+#include "dtrun/dtensor/ops/products.h"
+#include "dtrun/dtensor/ops/rows.h"
+#include "dtrun/dtensor/ops/views.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -273,6 +277,73 @@ TEST(ElementwiseTest, MethodsAreTheFunctions) {
   EXPECT_EQ(x.eq(b).logical_or(x.gt(1)).to_vector(), (Values{0, 1, 1}));
   EXPECT_EQ(x.matmul(b).item(), 4.75);
   EXPECT_EQ(x.exp().log().sub(x).abs().lt(1e-6).to_vector(), Values(3, 1));
+}
+
+/// A method and the function of its name.
+struct MethodPair {
+  const char* name;
+  Tensor by_method;
+  Tensor by_function;
+};
+
+std::vector<MethodPair> methods_of_places(const Tensor& x) {
+  const Tensor rows = tensor({1, 0}), beside = tensor({{1, 0, 1}}), mask = x.gt(0);
+  return {{"index_select", x.index_select(0, rows), index_select(x, 0, rows)},
+          {"index_add", x.index_add(0, rows, x), index_add(x, 0, rows, x)},
+          {"gather", x.gather(0, beside), gather(x, 0, beside)},
+          {"scatter", x.scatter(0, beside, x), scatter(x, 0, beside, x)},
+          {"scatter_add", x.scatter_add(0, beside, x), scatter_add(x, 0, beside, x)},
+          {"index_put", x.index_put({rows}, x), index_put(x, rows, x)},
+          {"masked_select", x.masked_select(mask), masked_select(x, mask)},
+          {"nonzero", x.nonzero(), nonzero(x)},
+          {"flip", x.flip({1}), flip(x, {1})},
+          {"roll", x.roll({1}, {1}), roll(x, {1}, {1})},
+          {"tril", x.tril(), tril(x)},
+          {"triu", x.triu(1), triu(x, 1)},
+          {"sort", x.sort(1).values, sort(x, 1).values},
+          {"argsort", x.argsort(1), argsort(x, 1)},
+          {"topk", x.topk(2).indices, topk(x, 2).indices},
+          {"flatten", x.flatten(), flatten(x)},
+          {"unflatten", x.unflatten(1, {3, 1}), unflatten(x, 1, {3, 1})},
+          {"movedim", x.movedim(0, 1), movedim(x, 0, 1)},
+          {"unbind", x.unbind(1)[2], unbind(x, 1)[2]},
+          {"split", x.split(2, 1)[0], split(x, 2, 1)[0]},
+          {"chunk", x.chunk(2)[1], chunk(x, 2)[1]},
+          {"repeat", x.repeat({2, 1}), repeat(x, {2, 1})},
+          {"expand_as", x.select(0, 0).expand_as(x), x.select(0, 0).expand({2, 3})},
+          {"view_as", x.view_as(x.t().contiguous()), x.view({3, 2})},
+          {"reshape_as", x.t().reshape_as(x), x.t().reshape({2, 3})},
+          {"softmax", x.softmax(1), softmax(x, 1)},
+          {"log_softmax", x.log_softmax(1), log_softmax(x, 1)}};
+}
+
+std::vector<MethodPair> methods_of_products(const Tensor& x) {
+  const Tensor t = x.t(), line = x.select(0, 0), batch = x.unsqueeze(0), turned = t.unsqueeze(0);
+  const Tensor square = mm(x, t);
+  return {{"mm", x.mm(t), mm(x, t)},
+          {"bmm", batch.bmm(turned), bmm(batch, turned)},
+          {"mv", x.mv(line), mv(x, line)},
+          {"dot", line.dot(line), dot(line, line)},
+          {"addmm", square.addmm(x, t, {.beta = 2}), addmm(square, x, t, {.beta = 2})},
+          {"baddbmm", square.unsqueeze(0).baddbmm(batch, turned),
+           baddbmm(square.unsqueeze(0), batch, turned)},
+          {"where", x.where(x.gt(0), 2), where(x.gt(0), x, 2)},
+          {"lerp", x.lerp(x * 2, 0.25), lerp(x, x * 2, 0.25)},
+          {"addcmul", x.addcmul(x, x, 2), addcmul(x, x, x, 2)},
+          {"addcdiv", x.addcdiv(x, x, 2), addcdiv(x, x, x, 2)},
+          {"remainder", x.remainder(2), remainder(x, 2)},
+          {"bitwise_and", x.gt(0).bitwise_and(x.lt(1)), bitwise_and(x.gt(0), x.lt(1))}};
+}
+
+TEST(ElementwiseTest, EveryMethodIsTheFunctionOfItsName) {
+  const auto expect_equal = [](const std::vector<MethodPair>& pairs) {
+    for (const MethodPair& pair : pairs)
+      EXPECT_TRUE(equal(pair.by_method, pair.by_function)) << pair.name;
+  };
+  const Tensor x = randn({2, 3}, {1}, kDoubles);
+  expect_equal(methods_of_places(x));
+  expect_equal(methods_of_products(x));
+  EXPECT_TRUE(x.equal(x.clone()) && !x.equal(x * 2));
 }
 
 TEST(ElementwiseTest, WhatPyTorchRefusesIsRefused) {

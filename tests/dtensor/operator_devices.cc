@@ -8,7 +8,6 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
-#include "dtrun/dtensor/autograd/random_state.h"
 #include "dtrun/dtensor/ops/creation.h"
 
 namespace dtrun::dtensor {
@@ -25,7 +24,6 @@ Tensors results_on(tensors::Device device, const OperatorSample& sample, bool wi
     inputs.back().requires_grad_();
     leaves.push_back(inputs.back());
   }
-  const RandomScope scope({});  // dropout drops the same
   Tensors results = {sample.run(inputs)};
   if (!with_gradients || !results[0].requires_grad()) return results;
   const Tensor weights = randn(results[0].shape(), {77}, {.dtype = DType::f64});

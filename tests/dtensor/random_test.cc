@@ -128,6 +128,39 @@ TEST(DTensorRandomTest, AttentionDropsTheSameWeightsOnEveryLayout) {
   expect_right_on_meshes(function, {2, 3, 3, 2});
 }
 
+/// The numbers of the functions that are given a shape, on any layout.
+void expect_like(const Tensor& x) {
+  const auto expect_same = [&](const Tensor& like, const Tensor& right) {
+    EXPECT_EQ(like.dtype(), x.dtype());
+    if (x.is_distributed()) {
+      EXPECT_EQ(like.placements(), without_partials(x.placements()));
+      EXPECT_EQ(like.spec().shard_order(), x.spec().shard_order());
+    }
+    EXPECT_TRUE(equal(x.is_distributed() ? like.full_tensor() : like, right));
+  };
+  const RandomScope scope({.seed = 4});
+  expect_same(rand_like(x), rand(x.shape(), {.seed = 4}, kDoubles));
+  expect_same(randn_like(x), randn(x.shape(), {.seed = 4, .stream = 1}, kDoubles));
+  expect_same(randint_like(x, -3, 9),
+              randint(-3, 9, x.shape(), {.seed = 4, .stream = 2}, kDoubles));
+}
+
+TEST(DTensorRandomTest, LikeAnotherTheNumbersAreThoseOfItsShapeAndLayout) {
+  const Tensor whole = randn({5, 6}, {1}, kDoubles);
+  expect_like(whole);
+  test::run_ranks(4, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2});
+    for (const Placement& second : {Shard(0), Shard(1), Replicate(), Partial()})
+      expect_like(distribute_tensor(whole, mesh, {Shard(0), second}, {.source_rank = -1}));
+    expect_like(distribute_tensor(whole, mesh, {Shard(0), Shard(0)},
+                                  {.source_rank = -1, .shard_order = {{0, {1, 0}}}}));
+  });
+  expect_refused([] { rand_like(tensor({1, 2})); }, "rand_like of int64 numbers");
+  expect_refused([] { randn_like(tensor({true})); }, "randn_like of bool numbers");
+  expect_refused([] { randint_like(zeros({2}, {.dtype = DType::u8}), -1, 5); },
+                 "randint_like from -1");
+}
+
 TEST(DTensorRandomTest, NumbersThatADtypeDoesNotHaveAreRefused) {
   const auto perm = [](std::int64_t n, DType dtype) { randperm(n, {.dtype = dtype}); };
   EXPECT_NO_THROW(perm(256, DType::u8));

@@ -23,14 +23,15 @@ std::int64_t available_bytes() {
   return 0;
 }
 
+/// A test without them would bring the OOM killer.
+#define DT_NEEDS_BYTES(needed)                                                \
+  if (const std::int64_t available = available_bytes(); available < (needed)) \
+  GTEST_SKIP() << "needs " << (needed) << " bytes of memory, " << available << " are available"
+
 class LargeTest : public testing::Test {
  protected:
   void SetUp() override {
-    constexpr std::int64_t kNeeded = 6 * kCount;
-    if (available_bytes() < kNeeded) {
-      GTEST_SKIP() << "needs " << kNeeded << " bytes of memory, " << available_bytes()
-                   << " are available";
-    }
+    DT_NEEDS_BYTES(6 * kCount);
     bytes_ = zeros({kCount}, {DType::u8});
     bytes_.data_as<std::uint8_t>()[kLast] = 3;
     bytes_.data_as<std::uint8_t>()[5] = 2;
@@ -66,9 +67,64 @@ TEST_F(LargeTest, PositionsGoBeyondThirtyOneBits) {
   EXPECT_EQ(cat({bytes_, bytes_.slice(0, 0, 6)}, 0)[kCount + 5].item(), 2);
 }
 
-TEST_F(LargeTest, FloatingPointSumsAndRowsAreRight) {
+TEST_F(LargeTest, FloatingPointSumsAreRight) {
   const LocalTensor halves = ones({kCount / 2}, {DType::bf16});
   EXPECT_EQ(sum(halves.view({kCount / 2, 1}), {0}, true).to(DType::f32).item(), 1073741824.0);
+}
+
+// The operand of these repeats a row, so that the results alone take memory.
+constexpr std::int64_t kColumns = 32;
+constexpr std::int64_t kRows = kCount / kColumns + 1;
+
+/// [kRows, kColumns]: in each row the numbers from kColumns - 1 to 0.
+LocalTensor descending_rows(DType dtype) {
+  return sub(kColumns - 1, arange(kColumns)).to(dtype).unsqueeze(0).expand({kRows, kColumns});
+}
+
+TEST(LargeRowsTest, EachRowsSoftmaxIsThatOfARow) {
+  DT_NEEDS_BYTES(3 * kCount);
+  const LocalTensor rows = descending_rows(DType::bf16);
+  const LocalTensor found = softmax(rows, 1), expected = softmax(rows[0], 0);
+  for (const std::int64_t row : {std::int64_t{0}, kRows / 2, kRows - 1})
+    EXPECT_TRUE(equal(found[row], expected)) << row;
+}
+
+TEST(LargeRowsTest, AScanGoesThroughToTheLastElement) {
+  DT_NEEDS_BYTES(5 * kCount);
+  const LocalTensor line = zeros({kCount}, {DType::bf16});
+  for (const std::int64_t at : {std::int64_t{1}, std::int64_t{1} << 31, kLast}) line[at].fill_(1);
+  const LocalTensor sums = cumsum(line, 0);
+  EXPECT_EQ(sums[0].item(), 0);
+  EXPECT_EQ(sums[(std::int64_t{1} << 31) - 1].item(), 1);
+  EXPECT_EQ(sums[std::int64_t{1} << 31].item(), 2);
+  EXPECT_EQ(sums[kLast].item(), 3);
+}
+
+TEST(LargeRowsTest, EveryRowIsScanned) {
+  DT_NEEDS_BYTES(3 * kCount);
+  const LocalTensor rows = descending_rows(DType::bf16);
+  const LocalTensor found = cumsum(rows, 1), expected = cumsum(rows[0], 0);
+  for (const std::int64_t row : {std::int64_t{0}, kRows / 2, kRows - 1})
+    EXPECT_TRUE(equal(found[row], expected)) << row;
+}
+
+TEST(LargeRowsTest, TheFirstOfEachRowAreFound) {
+  DT_NEEDS_BYTES(kCount);
+  const Sorted found = topk(descending_rows(DType::u8), 1, 1, SortOrder::ascending);
+  for (const std::int64_t row : {std::int64_t{0}, kRows / 2, kRows - 1}) {
+    EXPECT_EQ(found.values[row][0].item(), 0) << row;
+    EXPECT_EQ(found.indices[row][0].item(), kColumns - 1) << row;
+  }
+}
+
+TEST(LargeRowsTest, EveryRowIsSorted) {
+  DT_NEEDS_BYTES(10 * kCount);
+  const Sorted found = sort(descending_rows(DType::u8), 1);
+  const LocalTensor numbers = arange(kColumns);
+  for (const std::int64_t row : {std::int64_t{0}, kRows / 2, kRows - 1}) {
+    EXPECT_TRUE(equal(found.values[row], numbers)) << row;
+    EXPECT_TRUE(equal(found.indices[row], sub(kColumns - 1, numbers))) << row;
+  }
 }
 
 }  // namespace

@@ -35,7 +35,11 @@ const Reduce kReductions[] = {
     [](const LocalTensor& x, const std::vector<int>& dims) { return norm(x, 2, dims); },
     [](const LocalTensor& x, const std::vector<int>& dims) { return norm(x, 3, dims); },
     [](const LocalTensor& x, const std::vector<int>& dims) { return logsumexp(x, dims); },
+    [](const LocalTensor& x, const std::vector<int>& dims) { return amin(x, dims); },
+    [](const LocalTensor& x, const std::vector<int>& dims) { return prod(x, dims[0]); },
     [](const LocalTensor& x, const std::vector<int>& dims) { return argmax(x, dims[0]); }};
+using Scan = LocalTensor (*)(const LocalTensor&, int);
+constexpr Scan kScans[] = {cumsum, reverse_cumsum, cumprod};
 
 TEST_F(ReductionTest, BitsDoNotDependOnTheNumberOfThreads) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
@@ -47,6 +51,25 @@ TEST_F(ReductionTest, BitsDoNotDependOnTheNumberOfThreads) {
         for (const int threads : {2, 4}) {
           set_num_threads(threads);
           EXPECT_TRUE(has_same_bits(reduce(x, dims), expected));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ReductionTest, BitsOfScansDependNeitherOnThreadsNorOnTheLayout) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64, DType::i32}) {
+    const LocalTensor x = mul(randn({3, 2100, 29}, {.seed = 8}), 1.5).to(dtype);
+    const LocalTensor turned = x.permute({2, 0, 1}).clone().permute({1, 2, 0});
+    const LocalTensor spread = empty({3, 2100, 87}, {dtype}).slice(2, 0, 87, 3).copy_(x);
+    for (const Scan scan : kScans) {
+      for (const int dim : {0, 1, 2}) {
+        set_num_threads(1);
+        const LocalTensor expected = scan(x, dim);
+        for (const int threads : {1, 2, 4}) {
+          set_num_threads(threads);
+          for (const LocalTensor& layout : {x, turned, spread})
+            EXPECT_TRUE(has_same_bits(scan(layout, dim), expected)) << dim << ", " << threads;
         }
       }
     }

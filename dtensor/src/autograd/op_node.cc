@@ -1,5 +1,8 @@
 #include "autograd/op_node.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include "autograd/step_node.h"
 #include "dispatch/dispatch.h"
 #include "dtrun/base/error.h"
@@ -62,10 +65,15 @@ void tell_place(std::string_view op, const base::Error& error) {
 void tell_call(std::string_view op, std::span<const Tensor* const> inputs,
                const base::Error& error) {
   // Errors of failed peers and of differing calls are complete, and some errors name the operator
-  // already.
+  // and how its operands lie already.
   if (error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kPeerFailed)
     tell_place(op, error);
-  if (error.code() != ErrorCode::kInvalidArgument || error.summary().starts_with(op)) throw;
+  if (error.code() != ErrorCode::kInvalidArgument) throw;
+  const auto has_placements = [&](const Tensor* input) {
+    return !input->is_distributed() ||
+           std::string_view(error.what()).find(input->spec().to_string()) != std::string_view::npos;
+  };
+  if (error.summary().starts_with(op) && std::ranges::all_of(inputs, has_placements)) throw;
   std::string call;
   for (const Tensor* const input : inputs) {
     call += (call.empty() ? "in " + std::string(op) + " of " : " and ") +

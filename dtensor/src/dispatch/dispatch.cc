@@ -81,7 +81,9 @@ DeviceMesh mesh_of(std::string_view op, std::span<const Placed> inputs) {
     const DeviceMesh mesh = input.spec().mesh(), other = first->spec().mesh();
     if (mesh == other) continue;
     throw Error(ErrorCode::kInvalidArgument, std::string(op) + " of tensors on different meshes",
-                other.to_string() + " and " + mesh.to_string(), "make both tensors on one mesh");
+                described(*first) + " of " + other.to_string() + " and " + described(input) +
+                    " of " + mesh.to_string(),
+                "redistribute() one of them to the other's mesh");
   }
   for (const Placed& input : inputs) {
     if (!input.is_distributed() && input.local().numel() != 1) refuse_mixture(op, input, *first);

@@ -42,21 +42,65 @@ std::string difference(const Tensor& found, const Tensor& whole, double toleranc
   return "";
 }
 
-/// What the function calls where nothing is told, and which rules each of the calls has.
-std::vector<RuleProbe::Call> calls_of(const Function& function, const Tensors& inputs) {
-  const RuleProbe probe;
-  function(inputs);
-  return probe.calls();
+/// The function's result, and behind it the gradients of the inputs, undefined where there is none.
+struct Outcome {
+  Tensors tensors;
+  std::size_t calls_of_function = 0;  ///< of those that the probe has seen, the others' came later
+};
+
+Outcome outcome_of(const Function& function, const Tensors& inputs, const RuleProbe& probe) {
+  Tensors given, leaves;
+  for (const Tensor& input : inputs) {
+    const bool has_gradient = tensors::is_floating_point(input.dtype());
+    given.push_back(has_gradient ? input.detach().requires_grad_() : input);
+    if (has_gradient) leaves.push_back(given.back());
+  }
+  const Tensor result = function(given);
+  Outcome outcome{{result.detach()}, probe.calls().size()};
+  if (!result.requires_grad()) return outcome;
+  Tensor weights = randn(result.shape(), {17}, {.dtype = DType::f64}).to(result.dtype());
+  if (result.is_distributed()) {
+    weights = distribute_tensor(weights, result.device_mesh(), {Replicate()}, {.source_rank = -1});
+  }
+  for (const Tensor& gradient : grad({result}, leaves, {weights}))
+    outcome.tensors.push_back(gradient);
+  return outcome;
+}
+
+/// How far a sum in another order may be off, where a dtype on the way has few digits.
+double rounding_of(const Tensors& whole) {
+  double rounding = 0;
+  for (const Tensor& tensor : whole) {
+    const DType dtype = tensor.defined() ? tensor.dtype() : DType::f64;
+    rounding = std::max(rounding, dtype == DType::f32    ? 1e-6
+                                  : dtype == DType::f16  ? 1e-2
+                                  : dtype == DType::bf16 ? 5e-2
+                                                         : 0);
+  }
+  return rounding;
+}
+
+std::string first_difference(const Tensors& found, const Tensors& whole, double tolerance) {
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    const std::string of = i == 0 ? "" : "gradient " + std::to_string(i - 1) + ": ";
+    if (i >= found.size() || found[i].defined() != whole[i].defined())
+      return of + "there is one on a mesh or on one rank, and not on the other";
+    if (!whole[i].defined()) continue;
+    const Tensor all = found[i].is_distributed() ? found[i].full_tensor() : found[i];
+    const std::string wrong = difference(all, whole[i], tolerance);
+    if (!wrong.empty()) return of + wrong;
+  }
+  return "";
 }
 
 std::string run_with(const RuleProbe::Forced& forced, const Function& function,
-                     const Tensors& inputs, const Tensor& whole, double tolerance) {
-  Tensor result;
+                     const Tensors& inputs, const Tensors& whole, double tolerance) {
+  Tensors found;
   {
     const RuleProbe probe(forced);
-    result = function(inputs);
+    found = outcome_of(function, inputs, probe).tensors;
   }
-  return difference(result.is_distributed() ? result.full_tensor() : result, whole, tolerance);
+  return first_difference(found, whole, tolerance);
 }
 
 }  // namespace
@@ -67,18 +111,28 @@ std::vector<CheckedRule> check_rule(const Function& function, const Tensors& sam
     throw base::Error(base::ErrorCode::kInvalidArgument, "check_rule on " + mesh.to_string(),
                       "a rule is of one axis", "a mesh of one axis");
   }
-  const NoGrad no_grad;
-  const Tensor whole = function(samples);
+  const GradMode recorded(true);
+  const Tensors whole = outcome_of(function, samples, RuleProbe()).tensors;
+  tolerance = std::max(tolerance, rounding_of(whole));
   Tensors inputs;
   for (const Tensor& sample : samples) {
     inputs.push_back(distribute_tensor(sample, mesh, {Replicate()}, {.source_rank = -1}));
   }
-  const std::vector<RuleProbe::Call> calls = calls_of(function, inputs);
+  // What is called where nothing is told, and which rules each of the calls has.
+  std::vector<RuleProbe::Call> calls;
+  std::size_t calls_of_function = 0;
+  {
+    const RuleProbe probe;
+    calls_of_function = outcome_of(function, inputs, probe).calls_of_function;
+    calls = probe.calls();
+  }
   std::vector<CheckedRule> checked;
   for (std::size_t call = 0; call < calls.size(); ++call) {
+    const auto caller =
+        call < calls_of_function ? CheckedRule::Caller::function : CheckedRule::Caller::gradient;
     for (std::size_t rule = 0; rule < calls[call].rules.size(); ++rule) {
       checked.push_back({calls[call].op, text_of(calls[call].rules[rule]),
-                         run_with({call, rule}, function, inputs, whole, tolerance)});
+                         run_with({call, rule}, function, inputs, whole, tolerance), caller});
     }
   }
   return checked;

@@ -1,5 +1,6 @@
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/views.h"
+#include "ops/named_dim.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -12,12 +13,12 @@ namespace {
 
 Tensor flatten(const Tensor& a, int start_dim, int end_dim) {
   if (a.dim() == 0) {
-    tensors::normalize_dim(start_dim, 1);
-    tensors::normalize_dim(end_dim, 1);
+    named_dim_or_only("flatten", a, start_dim);
+    named_dim_or_only("flatten", a, end_dim);
     return a.reshape({1});
   }
-  const int start = tensors::normalize_dim(start_dim, a.shape().size());
-  const int end = tensors::normalize_dim(end_dim, a.shape().size());
+  const int start = named_dim("flatten", a, start_dim);
+  const int end = named_dim("flatten", a, end_dim);
   if (start > end) {
     refuse_view("flatten from dim " + std::to_string(start) + " to " + std::to_string(end),
                 "the first stands behind the last");
@@ -33,7 +34,7 @@ Tensor flatten(const Tensor& a, int start_dim, int end_dim) {
 }
 
 Tensor unflatten(const Tensor& a, int dim, const Shape& sizes) {
-  const int d = tensors::normalize_dim(dim, a.shape().size());
+  const int d = named_dim("unflatten", a, dim);
   Shape inner = sizes;
   std::int64_t known = 1;
   std::int64_t* unknown = nullptr;
@@ -56,9 +57,8 @@ Tensor unflatten(const Tensor& a, int dim, const Shape& sizes) {
 
 Tensor movedim(const Tensor& a, int source, int destination) {
   // A tensor without dims has one here, as in PyTorch.
-  const std::size_t rank = std::max<std::size_t>(1, a.shape().size());
-  const int from = tensors::normalize_dim(source, rank);
-  const int to = tensors::normalize_dim(destination, rank);
+  const int from = named_dim_or_only("movedim", a, source);
+  const int to = named_dim_or_only("movedim", a, destination);
   if (a.dim() == 0) return a.permute({});
   std::vector<int> order;
   for (int d = 0; d < a.dim(); ++d) {

@@ -13,19 +13,6 @@
 namespace dtrun::dtensor {
 namespace {
 
-/// Of a's shape, dtype and layout; where a is Partial, whole, for nobody needs its numbers.
-template <typename Make>
-Tensor like(const Tensor& a, Make make) {
-  const TensorOptions options{a.dtype(), a.device()};
-  if (!a.is_distributed()) return Tensor(make(a.shape(), options));
-  Spec spec = a.spec();
-  Placements whole = without_partials(spec.placements());
-  if (whole != spec.placements())
-    spec = make_spec(spec.mesh(), std::move(whole), spec.shape(), spec.dtype(), spec.shard_order());
-  LocalTensor local = make(spec.local_box().shape, options);
-  return Tensor(std::move(spec), std::move(local));
-}
-
 tensors::SequencePart range_of(const Box& box) {
   return {box.offsets[0], box.shape[0]};
 }
@@ -106,17 +93,17 @@ Tensor tensor(const TensorLiteral& value, LiteralOptions options) {
 }
 
 Tensor empty_like(const Tensor& a) {
-  return like(a, [](const Shape& shape, TensorOptions o) { return tensors::empty(shape, o); });
+  return make_like(a, [](const Box& box, TensorOptions o) { return tensors::empty(box.shape, o); });
 }
 Tensor zeros_like(const Tensor& a) {
-  return like(a, [](const Shape& shape, TensorOptions o) { return tensors::zeros(shape, o); });
+  return make_like(a, [](const Box& box, TensorOptions o) { return tensors::zeros(box.shape, o); });
 }
 Tensor ones_like(const Tensor& a) {
   return full_like(a, 1);
 }
 Tensor full_like(const Tensor& a, Scalar value) {
-  return like(
-      a, [value](const Shape& shape, TensorOptions o) { return tensors::full(shape, value, o); });
+  return make_like(
+      a, [value](const Box& box, TensorOptions o) { return tensors::full(box.shape, value, o); });
 }
 
 Tensor empty(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,

@@ -154,11 +154,25 @@ Tensor distribute_tensor(const Tensor& given, const DeviceMesh& mesh, const Plac
 Tensor make_parts(
     const Shape& shape, const DeviceMesh& mesh, const Placements& placements, DType dtype,
     const std::function<LocalTensor(const Box& box, tensors::TensorOptions options)>& part) {
+  tensors::numel(shape);  // of the whole; a part may have no negative size
   const tensors::Device device = mesh.device();
   Spec spec = make_spec(mesh, placements, shape, dtype);
   if (spec.is_outside()) return Tensor::outside(std::move(spec), device);
   const LocalTensor local = part(spec.local_box(), {dtype, device});
   return made(std::move(spec), local);
+}
+
+Tensor make_like(
+    const Tensor& a,
+    const std::function<LocalTensor(const Box& box, tensors::TensorOptions options)>& part) {
+  const tensors::TensorOptions options{a.dtype(), a.device()};
+  if (!a.is_distributed()) return part({Shape(a.shape().size(), 0), a.shape()}, options);
+  Spec spec = a.spec();
+  Placements whole = without_partials(spec.placements());
+  if (whole != spec.placements())
+    spec = make_spec(spec.mesh(), std::move(whole), spec.shape(), spec.dtype(), spec.shard_order());
+  LocalTensor local = part(spec.local_box(), options);
+  return Tensor(std::move(spec), std::move(local));
 }
 
 }  // namespace dtrun::dtensor

@@ -1,4 +1,4 @@
-// Factory: a distributed tensor of which every rank makes its own part.
+// Factory: a distributed tensor of which every rank makes its own part, and a tensor like another.
 #pragma once
 
 #include <functional>
@@ -11,6 +11,12 @@ namespace dtrun::dtensor {
 /// type; where the placements are Partial, what its terms add up to
 Tensor make_parts(
     const Shape& shape, const DeviceMesh& mesh, const Placements& placements, DType dtype,
+    const std::function<LocalTensor(const Box& box, tensors::TensorOptions options)>& part);
+
+/// Of a's shape, dtype, device and layout; where a is Partial, whole, for nobody needs its numbers.
+/// @param part of a box of the whole
+Tensor make_like(
+    const Tensor& a,
     const std::function<LocalTensor(const Box& box, tensors::TensorOptions options)>& part);
 
 }  // namespace dtrun::dtensor

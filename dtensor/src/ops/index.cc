@@ -9,6 +9,7 @@
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/index.h"
 #include "ops/elementwise.h"
+#include "ops/named_dim.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -292,10 +293,6 @@ bool is_nothing(const Tensor& a, const Tensor& index) {
   return a.defined() && index.defined() && index.numel() == 0 && index.dim() != a.dim();
 }
 
-int indexed_dim(const Tensor& a, int dim) {
-  return tensors::normalize_dim(dim, std::max<std::size_t>(1, a.shape().size()));
-}
-
 /// The part of a source beside the index: it may be larger than that.
 Tensor beside_index(const Tensor& source, const Tensor& index) {
   Tensor part = source;
@@ -328,32 +325,33 @@ Tensor index_select(const Tensor& a, int dim, const Tensor& index) {
         "index_select of a single number at " + std::to_string(index.numel()) + " positions",
         "it has one", "view({1}) first");
   }
-  return call(kIndexSelect, a, wide_positions(index), IndexedDim{indexed_dim(a, dim)},
-              Origin{a.spec()});
+  return call(kIndexSelect, a, wide_positions(index),
+              IndexedDim{named_dim_or_only("index_select", a, dim)}, Origin{a.spec()});
 }
 Tensor index_add(const Tensor& a, int dim, const Tensor& index, const Tensor& source,
                  Scalar alpha) {
-  return call_three(kIndexAdd, a, wide_positions(index), source, IndexedDim{indexed_dim(a, dim)},
-                    Number{alpha});
+  return call_three(kIndexAdd, a, wide_positions(index), source,
+                    IndexedDim{named_dim_or_only("index_add", a, dim)}, Number{alpha});
 }
 Tensor gather(const Tensor& a, int dim, const Tensor& index) {
   if (is_nothing(a, index)) return a.reshape({-1}).slice(0, 0, 0).reshape(index.shape());
-  return call(kGather, a, wide_positions(index), IndexedDim{indexed_dim(a, dim)}, Origin{a.spec()});
+  return call(kGather, a, wide_positions(index), IndexedDim{named_dim_or_only("gather", a, dim)},
+              Origin{a.spec()});
 }
 Tensor scatter(const Tensor& a, int dim, const Tensor& index, const Tensor& source) {
   if (is_nothing(a, index)) return a.clone();
   return call_three(kScatter, a, wide_positions(index), beside_index(source, index),
-                    IndexedDim{indexed_dim(a, dim)});
+                    IndexedDim{named_dim_or_only("scatter", a, dim)});
 }
 Tensor scatter(const Tensor& a, int dim, const Tensor& index, Scalar value) {
   if (is_nothing(a, index)) return a.clone();
-  return call(kScatterNumber, a, wide_positions(index), IndexedDim{indexed_dim(a, dim)},
-              Number{value});
+  return call(kScatterNumber, a, wide_positions(index),
+              IndexedDim{named_dim_or_only("scatter", a, dim)}, Number{value});
 }
 Tensor scatter_add(const Tensor& a, int dim, const Tensor& index, const Tensor& source) {
   if (is_nothing(a, index)) return a.clone();
   return call_three(kScatterAdd, a, wide_positions(index), beside_index(source, index),
-                    IndexedDim{indexed_dim(a, dim)});
+                    IndexedDim{named_dim_or_only("scatter_add", a, dim)});
 }
 
 Tensor embedding(const Tensor& positions, const Tensor& table,

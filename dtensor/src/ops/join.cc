@@ -4,6 +4,7 @@
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/view_arguments.h"
+#include "ops/named_dim.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -73,7 +74,7 @@ Tensor cat(const Tensors& tensors, int dim) {
     throw base::Error(base::ErrorCode::kInvalidArgument, "cat was given a tensor without dims", "",
                       "stack()");
   }
-  const JoinedDim joined{tensors::normalize_dim(dim, inputs[0]->shape().size())};
+  const JoinedDim joined{named_dim("cat", *inputs[0], dim)};
   const Tensor result = call(kCat, std::span<const Tensor* const>(inputs), joined);
   // What was left out has a say here.
   DType common = result.dtype();
@@ -96,11 +97,11 @@ Tensor stack(const Tensors& tensors, int dim) {
   if (layers.empty()) {
     throw base::Error(base::ErrorCode::kInvalidArgument, "stack was given no tensors");
   }
-  return cat(layers, tensors::normalize_dim(dim, layers.front().shape().size()));
+  return cat(layers, named_dim("stack", layers.front(), dim));
 }
 
 Tensors split(const Tensor& a, const std::vector<std::int64_t>& sizes, int dim) {
-  tensors::check_split_sizes(a.shape(), tensors::normalize_dim(dim, a.shape().size()), sizes);
+  tensors::check_split_sizes(a.shape(), named_dim("split", a, dim), sizes);
   Tensors pieces;
   std::int64_t start = 0;
   for (const std::int64_t size : sizes) {

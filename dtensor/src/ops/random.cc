@@ -88,7 +88,7 @@ void require_floating_numbers(std::string_view op, DType dtype) {
   if (tensors::is_floating_point(dtype)) return;
   throw Error(ErrorCode::kInvalidArgument,
               std::string(op) + " of " + std::string(tensors::dtype_name(dtype)) + " numbers",
-              "they are floating point", "randint()");
+              "they are floating point", "randint(), or another dtype");
 }
 /// That the dtype has all of [least, end).
 void require_whole_numbers(std::string_view op, std::int64_t least, std::int64_t end, DType dtype) {
@@ -144,6 +144,28 @@ Tensor randperm(std::int64_t n, TensorOptions options) {
 Tensor randperm(std::int64_t n, RandomKey key, TensorOptions options) {
   require_whole_numbers("randperm", 0, n, options.dtype);
   return tensors::randperm(n, key, options);
+}
+
+Tensor randn_like(const Tensor& a) {
+  require_floating_numbers("randn_like", a.dtype());
+  const RandomKey key = next_random_key();
+  return make_like(a, [&](const Box& box, TensorOptions options) {
+    return tensors::randn_block(a.shape(), box.offsets, box.shape, key, options);
+  });
+}
+Tensor rand_like(const Tensor& a) {
+  require_floating_numbers("rand_like", a.dtype());
+  const RandomKey key = next_random_key();
+  return make_like(a, [&](const Box& box, TensorOptions options) {
+    return tensors::rand_block(block_of(a.shape(), box), key, options);
+  });
+}
+Tensor randint_like(const Tensor& a, std::int64_t low, std::int64_t high) {
+  require_whole_numbers("randint_like", low, high, a.dtype());
+  const RandomKey key = next_random_key();
+  return make_like(a, [&](const Box& box, TensorOptions options) {
+    return tensors::randint_block(low, high, block_of(a.shape(), box), key, options);
+  });
 }
 
 Tensor randn(const Shape& shape, RandomKey key, const DeviceMesh& mesh,

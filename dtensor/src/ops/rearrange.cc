@@ -10,6 +10,7 @@
 #include "dtrun/tensor/ops/index.h"
 #include "ops/cut_line.h"
 #include "ops/elementwise.h"
+#include "ops/named_dim.h"
 #include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
@@ -21,8 +22,8 @@ void whole_along(Rules& r, const Shape& shape, std::span<const int> dims) {
   r.indices({each}, each).cut_all();
 }
 
-std::vector<int> normalized_dims(const Tensor& a, std::vector<int> dims) {
-  for (int& dim : dims) dim = tensors::normalize_dim(dim, a.shape().size());
+std::vector<int> normalized_dims(std::string_view op, const Tensor& a, std::vector<int> dims) {
+  for (int& dim : dims) dim = named_dim(op, a, dim);
   return dims;
 }
 
@@ -183,10 +184,10 @@ constexpr Op<Pads, Number> kPad{
 
 Tensor flip(const Tensor& a, const std::vector<int>& dims) {
   if (a.defined() && a.dim() == 0) {  // it has one dim here, as in PyTorch
-    for (const int dim : dims) tensors::normalize_dim(dim, 1);
+    for (const int dim : dims) named_dim_or_only("flip", a, dim);
     return a.clone();
   }
-  const FlippedDims flipped{normalized_dims(a, dims)};
+  const FlippedDims flipped{normalized_dims("flip", a, dims)};
   if (!is_cut_along_any(a, flipped.dims) || has_one_twice(flipped.dims)) {
     return call(kFlip, a, flipped);
   }
@@ -194,7 +195,7 @@ Tensor flip(const Tensor& a, const std::vector<int>& dims) {
 }
 Tensor roll(const Tensor& a, const std::vector<std::int64_t>& shifts,
             const std::vector<int>& dims) {
-  const FlippedDims rolled{normalized_dims(a, dims)};
+  const FlippedDims rolled{normalized_dims("roll", a, dims)};
   if (!is_cut_along_any(a, rolled.dims) || shifts.size() != rolled.dims.size()) {
     return call(kRoll, a, rolled, Shifts{shifts});
   }

@@ -4,6 +4,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/pointwise.h"
+#include "ops/named_dim.h"
 
 namespace dtrun::dtensor {
 
@@ -25,11 +26,11 @@ ReducedDims reduced_dims(std::string_view op, const Tensor& a, std::vector<int> 
   // normalize_dim() refuses any other dim.
   if (rank == 0) {
     for (const int dim : dims) {
-      if (dim != 0 && dim != -1) tensors::normalize_dim(dim, rank);
+      named_dim_or_only(op, a, dim);
     }
     dims.clear();
   }
-  for (int& dim : dims) dim = tensors::normalize_dim(dim, rank);
+  for (int& dim : dims) dim = named_dim(op, a, dim);
   std::ranges::sort(dims);
   const auto twice = std::ranges::adjacent_find(dims);
   if (twice != dims.end()) {

@@ -1,80 +1,92 @@
 // The reductions and scans as methods.
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/reduction.h"
+#include "dtrun/dtensor/ops/rows.h"
 
 namespace dtrun::dtensor {
 
-Tensor Tensor::sum() const {
-  return dtensor::sum(*this);
+const Tensor& ReductionMethods::self() const {
+  return static_cast<const Tensor&>(*this);
 }
-Tensor Tensor::sum(const std::vector<int>& dims, bool keepdim) const {
-  return dtensor::sum(*this, dims, keepdim);
+
+Tensor ReductionMethods::sum() const {
+  return dtensor::sum(self());
 }
-Tensor Tensor::mean() const {
-  return dtensor::mean(*this);
+Tensor ReductionMethods::sum(const std::vector<int>& dims, bool keepdim) const {
+  return dtensor::sum(self(), dims, keepdim);
 }
-Tensor Tensor::mean(const std::vector<int>& dims, bool keepdim) const {
-  return dtensor::mean(*this, dims, keepdim);
+Tensor ReductionMethods::mean() const {
+  return dtensor::mean(self());
 }
-Tensor Tensor::prod() const {
-  return dtensor::prod(*this);
+Tensor ReductionMethods::mean(const std::vector<int>& dims, bool keepdim) const {
+  return dtensor::mean(self(), dims, keepdim);
 }
-Tensor Tensor::prod(int dim, bool keepdim) const {
-  return dtensor::prod(*this, dim, keepdim);
+Tensor ReductionMethods::prod() const {
+  return dtensor::prod(self());
 }
-Tensor Tensor::any(const std::vector<int>& dims, bool keepdim) const {
-  return dtensor::any(*this, dims, keepdim);
+Tensor ReductionMethods::prod(int dim, bool keepdim) const {
+  return dtensor::prod(self(), dim, keepdim);
 }
-Tensor Tensor::all(const std::vector<int>& dims, bool keepdim) const {
-  return dtensor::all(*this, dims, keepdim);
+Tensor ReductionMethods::any(const std::vector<int>& dims, bool keepdim) const {
+  return dtensor::any(self(), dims, keepdim);
 }
-Tensor Tensor::amax(const std::vector<int>& dims, bool keepdim) const {
-  return dtensor::amax(*this, dims, keepdim);
+Tensor ReductionMethods::all(const std::vector<int>& dims, bool keepdim) const {
+  return dtensor::all(self(), dims, keepdim);
 }
-Tensor Tensor::amin(const std::vector<int>& dims, bool keepdim) const {
-  return dtensor::amin(*this, dims, keepdim);
+Tensor ReductionMethods::amax(const std::vector<int>& dims, bool keepdim) const {
+  return dtensor::amax(self(), dims, keepdim);
 }
-Tensor Tensor::max() const {
-  return dtensor::max(*this);
+Tensor ReductionMethods::amin(const std::vector<int>& dims, bool keepdim) const {
+  return dtensor::amin(self(), dims, keepdim);
 }
-Tensor Tensor::min() const {
-  return dtensor::min(*this);
+Tensor ReductionMethods::max() const {
+  return dtensor::max(self());
 }
-Extremes Tensor::max(int dim, bool keepdim) const {
-  return dtensor::max(*this, dim, keepdim);
+Tensor ReductionMethods::min() const {
+  return dtensor::min(self());
 }
-Extremes Tensor::min(int dim, bool keepdim) const {
-  return dtensor::min(*this, dim, keepdim);
+Extremes ReductionMethods::max(int dim, bool keepdim) const {
+  return dtensor::max(self(), dim, keepdim);
 }
-Tensor Tensor::argmax() const {
-  return dtensor::argmax(*this);
+Extremes ReductionMethods::min(int dim, bool keepdim) const {
+  return dtensor::min(self(), dim, keepdim);
 }
-Tensor Tensor::argmin() const {
-  return dtensor::argmin(*this);
+Tensor ReductionMethods::argmax() const {
+  return dtensor::argmax(self());
 }
-Tensor Tensor::argmax(int dim, bool keepdim) const {
-  return dtensor::argmax(*this, dim, keepdim);
+Tensor ReductionMethods::argmin() const {
+  return dtensor::argmin(self());
 }
-Tensor Tensor::argmin(int dim, bool keepdim) const {
-  return dtensor::argmin(*this, dim, keepdim);
+Tensor ReductionMethods::argmax(int dim, bool keepdim) const {
+  return dtensor::argmax(self(), dim, keepdim);
 }
-Tensor Tensor::var(const std::vector<int>& dims, double correction, bool keepdim) const {
-  return dtensor::var(*this, dims, correction, keepdim);
+Tensor ReductionMethods::argmin(int dim, bool keepdim) const {
+  return dtensor::argmin(self(), dim, keepdim);
 }
-Tensor Tensor::stddev(const std::vector<int>& dims, double correction, bool keepdim) const {
-  return dtensor::stddev(*this, dims, correction, keepdim);
+Tensor ReductionMethods::var(const std::vector<int>& dims, double correction, bool keepdim) const {
+  return dtensor::var(self(), dims, correction, keepdim);
 }
-Tensor Tensor::norm(double power, const std::vector<int>& dims, bool keepdim) const {
-  return dtensor::norm(*this, power, dims, keepdim);
+Tensor ReductionMethods::stddev(const std::vector<int>& dims, double correction,
+                                bool keepdim) const {
+  return dtensor::stddev(self(), dims, correction, keepdim);
 }
-Tensor Tensor::logsumexp(const std::vector<int>& dims, bool keepdim) const {
-  return dtensor::logsumexp(*this, dims, keepdim);
+Tensor ReductionMethods::norm(double power, const std::vector<int>& dims, bool keepdim) const {
+  return dtensor::norm(self(), power, dims, keepdim);
 }
-Tensor Tensor::cumsum(int dim) const {
-  return dtensor::cumsum(*this, dim);
+Tensor ReductionMethods::logsumexp(const std::vector<int>& dims, bool keepdim) const {
+  return dtensor::logsumexp(self(), dims, keepdim);
 }
-Tensor Tensor::cumprod(int dim) const {
-  return dtensor::cumprod(*this, dim);
+Tensor ReductionMethods::cumsum(int dim) const {
+  return dtensor::cumsum(self(), dim);
+}
+Tensor ReductionMethods::cumprod(int dim) const {
+  return dtensor::cumprod(self(), dim);
+}
+Tensor ReductionMethods::softmax(int dim) const {
+  return dtensor::softmax(self(), dim);
+}
+Tensor ReductionMethods::log_softmax(int dim) const {
+  return dtensor::log_softmax(self(), dim);
 }
 
 }  // namespace dtrun::dtensor

@@ -9,6 +9,7 @@
 #include "dtrun/tensor/ops/rows.h"
 #include "move/cause.h"
 #include "ops/add_matmul.h"
+#include "ops/named_dim.h"
 #include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
@@ -133,21 +134,20 @@ Tensor log_softmax_of_cut(const Tensor& a, const RowDim& row) {
   return (lowered.x - log(sum(exp(lowered.x), {row.dim}, true))).to(lowered.dtype);
 }
 
-RowDim row_dim(const Tensor& a, int dim) {
-  if (a.shape().empty() && (dim == 0 || dim == -1)) return {0};
-  return {tensors::normalize_dim(dim, a.shape().size())};
+RowDim row_dim(std::string_view op, const Tensor& a, int dim) {
+  return {named_dim_or_only(op, a, dim)};
 }
 
 }  // namespace
 
 Tensor softmax(const Tensor& a, int dim) {
-  const RowDim row = row_dim(a, dim);
+  const RowDim row = row_dim("softmax", a, dim);
   if (!is_cut_along(a, row.dim)) return call(kSoftmax, a, row);
   return recorded(kSoftmax, a, softmax_of_cut(a, row), row);
 }
 
 Tensor log_softmax(const Tensor& a, int dim) {
-  const RowDim row = row_dim(a, dim);
+  const RowDim row = row_dim("log_softmax", a, dim);
   if (!is_cut_along(a, row.dim)) return call(kLogSoftmax, a, row);
   return recorded(kLogSoftmax, a, log_softmax_of_cut(a, row), row);
 }

@@ -6,6 +6,7 @@
 #include "dtrun/tensor/ops/reduction.h"
 #include "dtrun/tensor/shapes_only.h"
 #include "move/cause.h"
+#include "ops/named_dim.h"
 #include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
@@ -134,17 +135,13 @@ Tensor cumprod_of_cut(const Tensor& a, const Scan& scan) {
   return lying_as(x, all.to(scanned_dtype(x.dtype())));
 }
 
-int scanned_dim(const Tensor& a, int dim) {
-  return tensors::normalize_dim(dim, std::max<std::size_t>(1, a.shape().size()));
-}
-
 }  // namespace
 
 Tensor cumsum(const Tensor& a, int dim) {
-  return call_cumsum(a, {scanned_dim(a, dim)});
+  return call_cumsum(a, {named_dim_or_only("cumsum", a, dim)});
 }
 Tensor cumprod(const Tensor& a, int dim) {
-  const Scan scan{scanned_dim(a, dim)};
+  const Scan scan{named_dim_or_only("cumprod", a, dim)};
   if (!is_cut_along(a, scan.dim)) return call(kCumprod, a, scan);
   return recorded(kCumprod, a, cumprod_of_cut(a, scan), scan);
 }

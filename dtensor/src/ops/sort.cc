@@ -7,6 +7,7 @@
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/tensor/ops.h"
 #include "move/cause.h"
+#include "ops/named_dim.h"
 #include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
@@ -36,10 +37,6 @@ constexpr Op<SortedDim> kOrder{
       return a.kept < 0 ? tensors::sort(in[0], a.dim, a.order).indices
                         : tensors::topk(in[0], a.kept, a.dim, a.order).indices;
     }};
-
-int dim_to_sort(const Tensor& a, int dim) {
-  return tensors::normalize_dim(dim, std::max<std::size_t>(1, a.shape().size()));
-}
 
 /// Along the dim, what the rank that holds least of it has.
 std::int64_t smallest_part(const Tensor& a, int dim) {
@@ -91,14 +88,14 @@ Sorted sorted(const Tensor& a, const SortedDim& by) {
 }  // namespace
 
 Sorted sort(const Tensor& a, int dim, SortOrder order) {
-  return sorted(a, {dim_to_sort(a, dim), -1, order});
+  return sorted(a, {named_dim_or_only("sort", a, dim), -1, order});
 }
 Tensor argsort(const Tensor& a, int dim, SortOrder order) {
-  return call(kOrder, a, SortedDim{dim_to_sort(a, dim), -1, order});
+  return call(kOrder, a, SortedDim{named_dim_or_only("argsort", a, dim), -1, order});
 }
 
 Sorted topk(const Tensor& a, std::int64_t k, int dim, SortOrder order) {
-  const int place = dim_to_sort(a, dim);
+  const int place = named_dim_or_only("topk", a, dim);
   const std::int64_t size = a.dim() == 0 ? 1 : a.size(place);
   if (k < 0 || k > size) {
     throw base::Error(

@@ -8,15 +8,12 @@
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/view_arguments.h"
 #include "move/neutral.h"
+#include "ops/named_dim.h"
 
 namespace dtrun::dtensor {
 namespace {
 
 using sharding::kBroadcast;
-
-std::size_t dim_of(const Tensor& tensor, int dim) {
-  return static_cast<std::size_t>(tensors::normalize_dim(dim, tensor.shape().size()));
-}
 
 struct Sizes {
   Shape sizes;
@@ -369,7 +366,7 @@ Tensor Tensor::expand(const Shape& target) const {
 
 Tensor Tensor::permute(const std::vector<int>& dims) const {
   DimOrder order{dims};
-  for (int& dim : order.dims) dim = static_cast<int>(dim_of(*this, dim));
+  for (int& dim : order.dims) dim = named_dim("permute", *this, dim);
   std::vector<int> sorted = order.dims;
   std::ranges::sort(sorted);
   if (dims.size() != shape().size() || std::ranges::adjacent_find(sorted) != sorted.end()) {
@@ -385,7 +382,8 @@ Tensor Tensor::transpose(int dim0, int dim1) const {
   if (shape().empty() && (dim0 == 0 || dim0 == -1) && (dim1 == 0 || dim1 == -1)) return *this;
   DimOrder order{std::vector<int>(shape().size())};
   std::iota(order.dims.begin(), order.dims.end(), 0);
-  std::swap(order.dims[dim_of(*this, dim0)], order.dims[dim_of(*this, dim1)]);
+  std::swap(order.dims[static_cast<std::size_t>(named_dim("transpose", *this, dim0))],
+            order.dims[static_cast<std::size_t>(named_dim("transpose", *this, dim1))]);
   return call(kPermute, *this, order);
 }
 
@@ -404,22 +402,22 @@ Tensor Tensor::unsqueeze(int dim) const {
 
 Tensor Tensor::squeeze(int dim) const {
   if (shape().empty() && (dim == 0 || dim == -1)) return *this;
-  const std::size_t d = dim_of(*this, dim);
-  return shape()[d] == 1 ? call(kSqueeze, *this, OneDim{static_cast<int>(d)}) : *this;
+  const int d = named_dim("squeeze", *this, dim);
+  return size(d) == 1 ? call(kSqueeze, *this, OneDim{d}) : *this;
 }
 
 Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step) const {
-  const int d = tensors::normalize_dim(dim, shape().size());
+  const int d = named_dim("slice", *this, dim);
   return sliced(*this, {d, tensors::slice_range(shape(), d, start, end, step)});
 }
 
 Tensor Tensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
-  const int d = tensors::normalize_dim(dim, shape().size());
+  const int d = named_dim("narrow", *this, dim);
   return sliced(*this, {d, tensors::narrow_range(shape(), d, start, length)});
 }
 
 Tensor Tensor::select(int dim, std::int64_t index) const {
-  const int d = tensors::normalize_dim(dim, shape().size());
+  const int d = named_dim("select", *this, dim);
   return narrow(d, tensors::index_in(shape(), d, index), 1).squeeze(d);
 }
 

@@ -213,7 +213,8 @@ void refuse_outside(std::string_view op, const LocalTensor& index, int dim,
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("{}: position {} of dim {} is {}", op, wrong, dim,
                           list.narrow(0, wrong, 1).to_vector_i64()[0]),
-              fmt::format("the dim has {} elements", size));
+              fmt::format("the dim has {} elements", size),
+              fmt::format("positions from {} to {}", range.first, range.end - 1));
 }
 
 }  // namespace

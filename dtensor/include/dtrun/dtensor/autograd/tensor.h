@@ -15,10 +15,13 @@
 
 #include "dtrun/base/call_site.h"
 #include "dtrun/base/counted.h"
+#include "dtrun/dtensor/autograd/element_methods.h"
+#include "dtrun/dtensor/autograd/in_place_methods.h"
+#include "dtrun/dtensor/autograd/place_methods.h"
+#include "dtrun/dtensor/autograd/reduction_methods.h"
 #include "dtrun/dtensor/layout/placement.h"
 #include "dtrun/dtensor/mesh/device_mesh.h"
 #include "dtrun/dtensor/mesh/spec.h"
-#include "dtrun/tensor/scalar.h"
 #include "dtrun/tensor/tensor.h"
 
 namespace dtrun::dtensor {
@@ -26,8 +29,6 @@ namespace dtrun::dtensor {
 using tensors::Device;
 using tensors::DType;
 using tensors::LocalTensor;
-using tensors::Scalar;
-using tensors::Shape;
 
 class Deferred;
 class Node;
@@ -53,12 +54,14 @@ struct BackwardOptions {
   bool create_graph = false;
 };
 
-struct Extremes;
+class PendingTensor;
 class ShardingSpec;
 
-class PendingTensor;
-
-class Tensor {
+/// Most operators are methods as well: those of the bases, which hold nothing.
+class Tensor : public ElementMethods,
+               public InPlaceMethods,
+               public PlaceMethods,
+               public ReductionMethods {
  public:
   /// An undefined tensor: defined(), assignment and destruction are allowed. All else throws Error
   /// kInvalidArgument.
@@ -195,109 +198,6 @@ class Tensor {
   void register_post_accumulate_grad_hook(std::function<void(const Tensor& leaf)> hook) const;
   std::string grad_fn() const;  ///< "AddBackward"; empty for a leaf
 
-  // In place: writes this tensor's elements. @throws Error kInvalidArgument where a gradient would
-  // be wrong: a leaf that wants one, outside NoGrad
-  const Tensor& copy_(const Tensor& source) const;
-  const Tensor& fill_(Scalar value) const;
-  const Tensor& zero_() const { return fill_(0); }
-  const Tensor& add_(const Tensor& other) const;
-  const Tensor& add_(Scalar other) const;
-  const Tensor& add_(const Tensor& other, Scalar alpha) const;  ///< alpha * other
-  const Tensor& sub_(const Tensor& other) const;
-  const Tensor& sub_(Scalar other) const;
-  const Tensor& sub_(const Tensor& other, Scalar alpha) const;
-  const Tensor& mul_(const Tensor& other) const;
-  const Tensor& mul_(Scalar other) const;
-  const Tensor& div_(const Tensor& other) const;
-  const Tensor& div_(Scalar other) const;
-  const Tensor& pow_(const Tensor& exponent) const;
-  const Tensor& pow_(Scalar exponent) const;
-  const Tensor& neg_() const;
-  const Tensor& abs_() const;
-  const Tensor& exp_() const;
-  const Tensor& log_() const;
-  const Tensor& sqrt_() const;
-  const Tensor& rsqrt_() const;
-  const Tensor& reciprocal_() const;
-  const Tensor& sigmoid_() const;
-  const Tensor& tanh_() const;
-  const Tensor& relu_() const;
-  const Tensor& floor_() const;
-  const Tensor& ceil_() const;
-  const Tensor& round_() const;
-  const Tensor& trunc_() const;
-  const Tensor& clamp_(std::optional<Scalar> low, std::optional<Scalar> high = {}) const;
-  const Tensor& masked_fill_(const Tensor& mask, Scalar value) const;
-  const Tensor& addcmul_(const Tensor& b, const Tensor& c, Scalar value = 1) const;
-  const Tensor& addcdiv_(const Tensor& b, const Tensor& c, Scalar value = 1) const;
-  const Tensor& lerp_(const Tensor& end, Scalar weight) const;
-  const Tensor& lerp_(const Tensor& end, const Tensor& weight) const;
-  const Tensor& operator+=(const Tensor& other) const { return add_(other); }
-  const Tensor& operator+=(Scalar other) const { return add_(other); }
-  const Tensor& operator-=(const Tensor& other) const { return sub_(other); }
-  const Tensor& operator-=(Scalar other) const { return sub_(other); }
-  const Tensor& operator*=(const Tensor& other) const { return mul_(other); }
-  const Tensor& operator*=(Scalar other) const { return mul_(other); }
-  const Tensor& operator/=(const Tensor& other) const { return div_(other); }
-  const Tensor& operator/=(Scalar other) const { return div_(other); }
-
-  // Functions of each element; as functions in ops.h and ops/elementwise.h, which has more.
-  Tensor add(const Tensor& other) const;
-  Tensor add(Scalar other) const;
-  Tensor sub(const Tensor& other) const;
-  Tensor sub(Scalar other) const;
-  Tensor mul(const Tensor& other) const;
-  Tensor mul(Scalar other) const;
-  Tensor div(const Tensor& other) const;
-  Tensor div(Scalar other) const;
-  Tensor pow(const Tensor& other) const;
-  Tensor pow(Scalar other) const;
-  Tensor maximum(const Tensor& other) const;
-  Tensor maximum(Scalar other) const;
-  Tensor minimum(const Tensor& other) const;
-  Tensor minimum(Scalar other) const;
-  Tensor eq(const Tensor& other) const;
-  Tensor eq(Scalar other) const;
-  Tensor ne(const Tensor& other) const;
-  Tensor ne(Scalar other) const;
-  Tensor lt(const Tensor& other) const;
-  Tensor lt(Scalar other) const;
-  Tensor le(const Tensor& other) const;
-  Tensor le(Scalar other) const;
-  Tensor gt(const Tensor& other) const;
-  Tensor gt(Scalar other) const;
-  Tensor ge(const Tensor& other) const;
-  Tensor ge(Scalar other) const;
-  Tensor logical_and(const Tensor& other) const;
-  Tensor logical_or(const Tensor& other) const;
-  Tensor abs() const;
-  Tensor neg() const;
-  Tensor sign() const;
-  Tensor square() const;
-  Tensor exp() const;
-  Tensor log() const;
-  Tensor log2() const;
-  Tensor log1p() const;
-  Tensor expm1() const;
-  Tensor sqrt() const;
-  Tensor rsqrt() const;
-  Tensor reciprocal() const;
-  Tensor sin() const;
-  Tensor cos() const;
-  Tensor tanh() const;
-  Tensor erf() const;
-  Tensor sigmoid() const;
-  Tensor relu() const;
-  Tensor floor() const;
-  Tensor ceil() const;
-  Tensor round() const;
-  Tensor trunc() const;
-  Tensor isnan() const;
-  Tensor logical_not() const;
-  Tensor clamp(std::optional<Scalar> low, std::optional<Scalar> high = {}) const;
-  Tensor masked_fill(const Tensor& mask, Scalar value) const;
-  Tensor matmul(const Tensor& other) const;
-
   // Views, of local tensors and of distributed ones. Errors: kInvalidArgument.
   Tensor view(const Shape& shape) const;
   Tensor reshape(const Shape& shape) const;
@@ -318,33 +218,6 @@ class Tensor {
   Tensor clone() const;
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
-
-  // Reductions and scans; as functions in ops.h and ops/reduction.h, which says more of each.
-  Tensor sum() const;
-  Tensor sum(const std::vector<int>& dims, bool keepdim = false) const;
-  Tensor mean() const;
-  Tensor mean(const std::vector<int>& dims, bool keepdim = false) const;
-  Tensor prod() const;
-  Tensor prod(int dim, bool keepdim = false) const;
-  Tensor any(const std::vector<int>& dims = {}, bool keepdim = false) const;
-  Tensor all(const std::vector<int>& dims = {}, bool keepdim = false) const;
-  Tensor amax(const std::vector<int>& dims = {}, bool keepdim = false) const;
-  Tensor amin(const std::vector<int>& dims = {}, bool keepdim = false) const;
-  Tensor max() const;
-  Tensor min() const;
-  Extremes max(int dim, bool keepdim = false) const;
-  Extremes min(int dim, bool keepdim = false) const;
-  Tensor argmax() const;
-  Tensor argmin() const;
-  Tensor argmax(int dim, bool keepdim = false) const;
-  Tensor argmin(int dim, bool keepdim = false) const;
-  Tensor var(const std::vector<int>& dims = {}, double correction = 1, bool keepdim = false) const;
-  Tensor stddev(const std::vector<int>& dims = {}, double correction = 1,
-                bool keepdim = false) const;
-  Tensor norm(double power = 2, const std::vector<int>& dims = {}, bool keepdim = false) const;
-  Tensor logsumexp(const std::vector<int>& dims = {}, bool keepdim = false) const;
-  Tensor cumsum(int dim) const;
-  Tensor cumprod(int dim) const;
 
   /// A local one as PyTorch's str(tensor); a distributed one as its DTensor:
   /// "DTensor(local_tensor=tensor([0., 1.]), device_mesh=DeviceMesh(...),
@@ -393,10 +266,10 @@ class Tensor {
   const Tensor& shown() const;
   base::Counted<Body> body_;
 };
+static_assert(sizeof(Tensor) == sizeof(void*));
 
 /// The seeds' name.
 using DTensor = Tensor;
-using Tensors = std::vector<Tensor>;
 
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 

@@ -48,6 +48,13 @@ Tensor randn(const Shape& shape, RandomKey key, const DeviceMesh& mesh,
 Tensor rand(const Shape& shape, RandomKey key, const DeviceMesh& mesh, const Placements& placements,
             DType dtype = DType::f32);
 
+// Of a's shape, dtype, mesh, device and placements, but Replicate where `a` is Partial: as
+// zeros_like() and its family in elementwise.h. No communication; the values are those of the
+// functions above.
+Tensor rand_like(const Tensor& a);
+Tensor randn_like(const Tensor& a);
+Tensor randint_like(const Tensor& a, std::int64_t low, std::int64_t high);
+
 struct DropoutOptions {
   double p = 0.5;
   bool training = true;               ///< false: x as it is, and nothing is drawn

@@ -1,0 +1,57 @@
+// The steps of an in-place form: the operator's new tensor, written over the old elements; in the
+// graph the tensor becomes what the operator made. Where no gradient is wanted and all lie alike,
+// the kernel writes the elements itself: so do the steps of optimizers.
+#pragma once
+
+#include <initializer_list>
+#include <type_traits>
+
+#include "autograd/node.h"
+#include "dispatch/dispatch.h"
+#include "dtrun/dtensor/autograd/tensor.h"
+#include "move/move_observer.h"
+
+namespace dtrun::dtensor::in_place_steps {
+
+/// What an operator reads besides the tensor that it writes.
+using Others = std::initializer_list<const Tensor*>;
+
+bool is_outside_mesh(const Tensor& tensor);
+/// @throws Error kInvalidArgument where the change would make a gradient wrong
+void check_writable(const char* op, const Tensor& target);
+/// A value that wants a gradient is about to be written to elements that others show as well.
+void check_not_shared(const char* op, const Tensor& target, const Tensor& value);
+bool needs_graph(const Tensor& target, Others others);
+/// The numbers of `target` as they are, for an operator whose gradient may want them.
+Tensor as_it_was(const Tensor& target, Others others);
+/// Every rank's part of the result comes from its parts of all of them, is of their dtype, and
+/// nobody asks how it came about: so the kernel may write it where it belongs.
+bool is_in_step(const Tensor& target, Others others);
+void check_result(const char* op, const Tensor& target, const Tensor& result);
+const Tensor& assign(const Tensor& target, const Tensor& result);
+/// An operand that is the target itself is read as it was.
+const Tensor& unless_same(const Tensor& target, const Tensor& old, const Tensor& other);
+
+/// @param operation of the tensor as it was and the others @param kernel of the parts, in place; it
+/// is called where the parts are enough; nullptr: there is none
+template <typename Operation, typename Kernel>
+const Tensor& in_place(const char* name, const Tensor& target, Others others, Operation operation,
+                       Kernel kernel) {
+  for (const Tensor* other : others) {
+    if (!other->defined()) refuse_undefined(name, 1);
+  }
+  check_writable(name, target);
+  for (const Tensor* other : others) check_not_shared(name, target, *other);
+  if constexpr (!std::is_null_pointer_v<Kernel>) {
+    if (is_in_step(target, others)) {
+      if (!MoveObserver::rehearsing() && !is_outside_mesh(target)) kernel(target.local());
+      return target;
+    }
+  }
+  const Tensor old = as_it_was(target, others);
+  const Tensor result = operation(old);
+  check_result(name, target, result);
+  return assign(target, result);
+}
+
+}  // namespace dtrun::dtensor::in_place_steps

@@ -1,0 +1,174 @@
+// What a program gets wrong with tensors: each is a named error that says what was called with
+// which arguments, why that does not go, and what to try. Nothing aborts, and the program goes on.
+#include <gtest/gtest.h>
+
+#include <dlpack/dlpack.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "dtensor/refusal.h"
+#include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/index.h"
+#include "dtrun/dtensor/ops/reduction.h"
+#include "dtrun/tensor/cuda.h"
+#include "support/rank_threads.h"
+#include "tensor/simulated_devices.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using Words = std::initializer_list<const char*>;
+
+/// The error has all of the words, a reason and a remedy.
+void expect_explained(const std::function<void()>& call, Words words) {
+  try {
+    call();
+    FAIL() << "no error: " << *words.begin();
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.code(), base::ErrorCode::kInvalidArgument);
+    for (const char* word : words)
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos)
+          << "no '" << word << "' in: " << error.what();
+    EXPECT_FALSE(error.why().empty()) << error.what();
+    EXPECT_FALSE(error.remedy().empty()) << error.what();
+  }
+}
+
+/// On ranks that are threads, each in step with the others afterwards.
+void on_two_ranks(const std::function<void(const DeviceMesh& mesh)>& calls) {
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    calls(mesh);
+    EXPECT_EQ(sum(ones({4}, mesh, {Shard(0)})).item(), 4);
+  });
+}
+
+TEST(BadInputTest, MixedMeshes) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh line(group, {2}, {"dp"}), square(group, {2, 1}, {"dp", "tp"});
+    const Tensor a = ones({4, 2}, line, {Shard(0)});
+    const Tensor b = ones({4, 2}, square, {Shard(0), Replicate()});
+    expect_explained([&] { a + b; }, {"add", "different meshes", "f32[4, 2]", "S(0)", "dp", "tp"});
+    EXPECT_EQ(sum(a).item(), 8);
+  });
+}
+
+TEST(BadInputTest, ALocalTensorOfManyElementsWithADistributedOne) {
+  on_two_ranks([](const DeviceMesh& mesh) {
+    const Tensor distributed = ones({4, 2}, mesh, {Shard(0)}), local = ones({4, 2});
+    const Words words = {"[4, 2]", "S(0)", "a local tensor", "one element", "distribute_tensor()"};
+    expect_explained([&] { distributed + local; }, words);
+    expect_explained([&] { local* distributed; }, words);
+    expect_explained([&] { where(gt(local, 0), distributed, distributed); }, words);
+    expect_explained([&] { cat({distributed, local}); }, words);
+    expect_explained([&] { matmul(distributed, ones({2, 2})); }, {"matmul", "[2, 2]", "S(0)"});
+    expect_explained([&] { distributed.copy_(local); }, {"copy_", "[4, 2]", "S(0)"});
+    EXPECT_EQ(sum(distributed + ones({1, 1})).item(), 16);
+  });
+}
+
+TEST(BadInputTest, DtypesThatDoNotGoTogether) {
+  const auto of = [](const Tensor& single, const Tensor& twice) {
+    expect_explained([&] { matmul(single, twice); }, {"matmul", "32", "64", "[2, 2]"});
+    expect_explained([&] { lerp(single, twice, 0.5); }, {"lerp", "32", "64"});
+  };
+  of(ones({2, 2}), ones({2, 2}, {.dtype = DType::f64}));
+  on_two_ranks([&](const DeviceMesh& mesh) {
+    of(ones({2, 2}, mesh, {Shard(0)}), ones({2, 2}, mesh, {Shard(0)}, DType::f64));
+  });
+}
+
+TEST(BadInputTest, ShapesThatDoNotBroadcast) {
+  expect_explained([] { ones({2, 3}) + ones({4}); }, {"add", "[2, 3]", "[4]", "broadcast"});
+  on_two_ranks([](const DeviceMesh& mesh) {
+    expect_explained(
+        [&] {
+          ones({2, 3}, mesh, {Shard(0)}) * ones({4}, mesh, {Replicate()});
+        },
+        {"mul", "[2, 3]", "[4]", "S(0)"});
+  });
+}
+
+TEST(BadInputTest, DimsOutOfRange) {
+  const auto of = [](const Tensor& x) {
+    expect_explained([&] { sum(x, {2}); }, {"sum", "dim 2", "[2, 3]"});
+    expect_explained([&] { x.transpose(0, -3); }, {"transpose", "dim -3", "[2, 3]"});
+    expect_explained([&] { cumsum(x, 5); }, {"cumsum", "dim 5", "[2, 3]"});
+    expect_explained([&] { cat({x, x}, 2); }, {"cat", "dim 2", "[2, 3]"});
+  };
+  of(ones({2, 3}));
+  on_two_ranks([&](const DeviceMesh& mesh) { of(ones({2, 3}, mesh, {Shard(0)})); });
+}
+
+TEST(BadInputTest, NegativeSizes) {
+  expect_explained([] { zeros({2, -1}); }, {"[2, -1]", "negative"});
+  expect_explained([] { arange(-3); }, {"arange", "-3"});
+  expect_explained([] { ones({2, 3}).view({-2, 3}); }, {"[-2, 3]"});
+  on_two_ranks([](const DeviceMesh& mesh) {
+    expect_explained([&] { zeros({2, -1}, mesh, {Shard(0)}); }, {"[2, -1]", "negative"});
+  });
+}
+
+TEST(BadInputTest, AnIndexOutOfBounds) {
+  const auto of = [](const Tensor& x, const Tensor& beyond) {
+    expect_explained([&] { index_select(x, 0, beyond); }, {"index_select", "position 1", "is 4"});
+    expect_explained([&] { index(x, beyond); }, {"index", "position 1", "is 4"});
+    expect_explained([&] { index_add(x, 0, beyond, x.narrow(0, 0, 2)); }, {"index_add", "is 4"});
+  };
+  const Tensor beyond = tensor({1, 4});
+  of(ones({3, 2}), beyond);
+  expect_explained([] { ones({3, 2}).select(0, 3); }, {"index 3", "dim 0", "[3, 2]"});
+  on_two_ranks([&](const DeviceMesh& mesh) {
+    of(ones({3, 2}, mesh, {Replicate()}),
+       distribute_tensor(beyond, mesh, {Replicate()}, {.source_rank = -1}));
+  });
+  if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+  const tensors::cuda::SimulatedDevices simulated;
+  const Device gpu{tensors::DeviceType::cuda, 0};
+  const Tensor x = ones({3, 2}).to(gpu);
+  of(x, beyond.to(gpu));
+  EXPECT_EQ(sum(x).item(), 6);  // the device is not lost by it
+}
+
+TEST(BadInputTest, BackwardOfWhatIsNoNumber) {
+  const Tensor x = ones({3}).requires_grad_();
+  expect_explained([&] { (x * 2.0).backward(); }, {"backward", "[3]", "one element"});
+}
+
+TEST(BadInputTest, BackwardTwice) {
+  const Tensor x = ones({3}).requires_grad_();
+  const Tensor loss = sum(x * x);
+  loss.backward();
+  expect_explained([&] { loss.backward(); }, {"backward", "a second time", "retain_graph"});
+}
+
+TEST(BadInputTest, InPlaceOnALeaf) {
+  const Tensor x = ones({3}).requires_grad_();
+  expect_explained([&] { x.add_(1); }, {"add_", "a leaf", "[3]", "NoGrad"});
+  expect_explained([&] { x[0] = 1; }, {"[]", "view"});
+  EXPECT_EQ(x.to_vector(), std::vector<double>(3, 1));
+}
+
+TEST(BadInputTest, AnNpyFileThatIsCutShortOrLies) {
+  const std::string path = testing::TempDir() + "/bad_input.npy";
+  save_npy(path, ones({4, 2}));
+  const auto size = std::filesystem::file_size(path);
+  std::filesystem::resize_file(path, size - 5);
+  expect_explained([&] { load_npy(path); }, {"bad_input.npy", "27 bytes", "[4, 2]", "32"});
+  std::filesystem::resize_file(path, 20);
+  expect_explained([&] { load_npy(path); }, {"bad_input.npy", "ends within its header"});
+  std::filesystem::remove(path);
+}
+
+TEST(BadInputTest, ADlpackTensorOfAnUnknownDevice) {
+  DLManagedTensor* const managed = to_dlpack(ones({2}));
+  managed->dl_tensor.device.device_type = kDLVulkan;
+  expect_explained([&] { from_dlpack(managed); }, {"device of type 7"});
+  managed->deleter(managed);
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor

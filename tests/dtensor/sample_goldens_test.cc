@@ -1,0 +1,198 @@
+// Every operator in every dtype, with its gradient, against PyTorch's recorded results:
+// make_sample_goldens.py makes them, of the calls in operator_samples.cc.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "dtensor/operator_samples.h"
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/tensor/ops.h"
+#include "tensor/all_dtypes.h"
+#include "tensor/golden_file.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using tensors::golden_tensor;
+using tensors::GoldenCase;
+
+using Reasons = std::map<std::string, std::string>;
+
+/// Samples of which PyTorch's results say nothing.
+const Reasons kWithoutGolden = {
+    {"dropout", "its random numbers are others than PyTorch's"},
+    {"scaled_dot_product_attention, dropped", "its random numbers are others than PyTorch's"}};
+
+struct Difference {
+  std::string dtypes;
+  std::string reason;
+};
+using Differences = std::map<std::string, Difference>;
+/// Where PyTorch refuses, and this does not.
+const Differences kTakesMore = {
+    {"nll_loss", {" i64 i32 u8 i16 i8", "what is picked, added up and divided is any number"}},
+    {"topk", {" bool", "false is less than true, as in sort"}}};
+/// Where this refuses, and PyTorch does not.
+const Differences kTakesLess = {
+    {"add_, times", {" bool", "2 * true is no bool, in place or not"}},
+    {"conv2d", {" i64 i32 u8 i16 i8", "no library multiplies windows of integers"}},
+    {"hardtanh", {" u8", "the bound -1 is no u8; PyTorch 2.11 refuses as well"}}};
+
+void expect_known(const char* what, const std::map<std::string, std::string>& found,
+                  const Differences& known) {
+  std::map<std::string, std::string> dtypes;
+  for (const auto& [op, difference] : known) {
+    std::printf("%s than PyTorch: %s of%s: %s\n", what, op.c_str(), difference.dtypes.c_str(),
+                difference.reason.c_str());
+    dtypes[op] = difference.dtypes;
+  }
+  EXPECT_EQ(found, dtypes) << "taking " << what;
+}
+
+std::map<std::string, OperatorSample> samples_by_name() {
+  std::map<std::string, OperatorSample> samples;
+  for (OperatorSample& sample : operator_samples(3, 4)) {
+    const std::string name = sample.name;
+    EXPECT_TRUE(samples.emplace(name, std::move(sample)).second) << name << " is there twice";
+  }
+  return samples;
+}
+
+Tensors inputs_of(const GoldenCase& golden) {
+  Tensors inputs;
+  for (const boost::json::value& fields : golden.at("in").as_array()) {
+    const Tensor input = golden_tensor(fields);
+    inputs.push_back(tensors::is_floating_point(input.dtype()) ? input.requires_grad_() : input);
+  }
+  return inputs;
+}
+
+/// Empty where all is right. @param tolerance of each element and of the greatest; 0: to the bit
+std::string difference_of(const LocalTensor& found, const LocalTensor& right, double tolerance) {
+  if (found.dtype() != right.dtype())
+    return "the dtype is " + std::string(tensors::dtype_name(found.dtype()));
+  if (found.shape() != right.shape())
+    return "the shape is " + tensors::shape_to_string(found.shape());
+  if (!tensors::is_floating_point(right.dtype()))
+    return found.to_vector_i64() == right.to_vector_i64() ? "" : found.to_string();
+  const std::vector<double> got = found.to_vector(), wanted = right.to_vector();
+  double greatest = 0;
+  for (const double x : wanted) greatest = std::max(greatest, std::isfinite(x) ? std::abs(x) : 0);
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (std::isnan(wanted[i]) ? std::isnan(got[i]) : got[i] == wanted[i]) continue;
+    if (std::abs(got[i] - wanted[i]) <= tolerance * (std::abs(wanted[i]) + greatest)) continue;
+    return found.to_string() + "\nnot " + right.to_string();
+  }
+  return "";
+}
+
+/// A gradient that is not there is one of zeros.
+std::string gradient_difference(const Tensor& found, const boost::json::value& right,
+                                double tolerance) {
+  if (right.is_null())
+    return !found.defined() || !tensors::any(found.local()).item() ? "" : "not 0";
+  const LocalTensor expected = golden_tensor(right);
+  if (!found.defined()) return tensors::any(expected).item() ? "there is none" : "";
+  return difference_of(found.local(), expected, tolerance);
+}
+
+std::string wrong_gradients(const GoldenCase& golden, const Tensors& inputs, const Tensor& result,
+                            double tolerance) {
+  const boost::json::array& right = golden.at("grads").as_array();
+  Tensors wanted, found;
+  std::ranges::copy_if(inputs, std::back_inserter(wanted), &Tensor::requires_grad);
+  if (result.requires_grad()) found = grad({result}, wanted, {golden_tensor(golden.at("grad"))});
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].requires_grad()) continue;
+    const Tensor gradient = found.empty() ? Tensor() : found[next++];
+    const std::string wrong = gradient_difference(gradient, right[i], tolerance);
+    if (!wrong.empty()) return "gradient of input " + std::to_string(i) + ": " + wrong;
+  }
+  return "";
+}
+
+/// "" where all is as PyTorch's, else what is not; "takes more" and "takes less" of refusals.
+std::string outcome_of(const GoldenCase& golden, const OperatorSample& sample) {
+  const Tensors inputs = inputs_of(golden);
+  const boost::json::value* const rtol = golden.if_contains("rtol");
+  const double tolerance = rtol != nullptr ? rtol->to_number<double>() : 0;
+  Tensor result;
+  try {
+    result = sample.run(inputs);
+  } catch (const base::Error& error) {
+    if (error.code() != base::ErrorCode::kInvalidArgument) return error.what();
+    return golden.contains("error") ? "" : "takes less";
+  }
+  if (golden.contains("error")) return "takes more";
+  std::string wrong = difference_of(result.local(), golden_tensor(golden.at("out")), tolerance);
+  if (!wrong.empty() || !golden.contains("grads")) return wrong;
+  return wrong_gradients(golden, inputs, result, tolerance);
+}
+
+void expect_shapes_of(const OperatorSample& sample, const GoldenCase& golden) {
+  const boost::json::array& inputs = golden.at("in").as_array();
+  ASSERT_EQ(inputs.size(), sample.inputs.size()) << sample.name;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const LocalTensor input = golden_tensor(inputs[i]);
+    EXPECT_EQ(input.shape(), sample.inputs[i].shape()) << sample.name;
+    const bool stands_for_any = sample.inputs[i].dtype() == sample.stand_in;
+    EXPECT_EQ(tensors::dtype_short_name(input.dtype()),
+              stands_for_any ? golden.at("dtype").as_string()
+                             : tensors::dtype_short_name(sample.inputs[i].dtype()))
+        << sample.name;
+  }
+}
+
+TEST(SampleGoldensTest, EveryOperatorIsPyTorchsInEveryDtype) {
+  const std::map<std::string, OperatorSample> samples = samples_by_name();
+  std::map<std::string, std::string> more, less;  // the dtypes
+  int cases = 0;
+  for (const GoldenCase& golden : tensors::read_golden_file("tensor_samples")) {
+    const std::string op(golden.at("op").as_string()), dtype(golden.at("dtype").as_string());
+    ASSERT_TRUE(samples.contains(op)) << op << " is in no sample any more";
+    expect_shapes_of(samples.at(op), golden);
+    const std::string outcome = outcome_of(golden, samples.at(op));
+    ++cases;
+    if (outcome == "takes more") {
+      more[op] += " " + dtype;
+    } else if (outcome == "takes less") {
+      less[op] += " " + dtype;
+    } else {
+      EXPECT_EQ(outcome, "") << op << " in " << dtype;
+    }
+  }
+  std::printf("%d cases\n", cases);
+  EXPECT_GT(cases, 2000);
+  expect_known("more", more, kTakesMore);
+  expect_known("less", less, kTakesLess);
+}
+
+TEST(SampleGoldensTest, NoOperatorIsWithoutAGolden) {
+  std::map<std::string, std::set<std::string>> dtypes;
+  for (const GoldenCase& golden : tensors::read_golden_file("tensor_samples")) {
+    dtypes[std::string(golden.at("op").as_string())].insert(
+        std::string(golden.at("dtype").as_string()));
+  }
+  for (const auto& [name, sample] : samples_by_name()) {
+    if (const auto reason = kWithoutGolden.find(name); reason != kWithoutGolden.end()) {
+      std::printf("%s has no golden: %s\n", name.c_str(), reason->second.c_str());
+      EXPECT_FALSE(dtypes.contains(name)) << name;
+      continue;
+    }
+    for (const DType dtype : tensors::kAllDTypes) {
+      EXPECT_TRUE(dtypes[name].contains(std::string(tensors::dtype_short_name(dtype))))
+          << name << " in " << tensors::dtype_name(dtype)
+          << " has no case: tests/vectors/make_sample_goldens.py makes them";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor
