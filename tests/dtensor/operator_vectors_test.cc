@@ -12,8 +12,10 @@
 #include <mutex>
 
 #include "dtensor/operators/operators.h"
+#include "dtensor/vector_counts.h"
 #include "dtensor/vector_tensor.h"
 #include "dtrun/base/error.h"
+#include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/cuda.h"
@@ -65,8 +67,15 @@ Tensor whole(const Tensor& tensor) {
   return tensor.is_distributed() ? tensor.full_tensor() : tensor;
 }
 
+std::int64_t counted(const std::function<void()>& run) {
+  const CommCounter counter;
+  run();
+  return counter.get_total_counts();
+}
+
 /// The upstream gradients, sent back together.
-void run_backward_of(const VectorCase& item, const Tensors& outputs) {
+void run_backward_of(const VectorCase& item, const Tensors& outputs, Collectives& taken) {
+  taken.both_ways = taken.forward;
   const boost::json::array& gradients = item.at("grad_outputs").as_array();
   Tensor total;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -81,13 +90,18 @@ void run_backward_of(const VectorCase& item, const Tensors& outputs) {
     const Tensor part = sum(outputs[i] * weights);
     total = total.defined() ? total + part.to(total.dtype()) : part;
   }
-  if (total.defined()) total.backward();
+  if (!total.defined()) return;
+  *taken.both_ways += counted([&] { total.backward(); });
 }
 
 /// What is wrong with the case; empty where nothing is.
-std::string run_case(const VectorCase& item, const vectors::Operator& op, const PlaceInput& place) {
+std::string run_case(const VectorCase& item, const vectors::Operator& op, const PlaceInput& place,
+                     CaseCollectives& collectives) {
   const Tensors inputs = inputs_of(item, place);
-  const Tensors outputs = op(vectors::Call(item, inputs));
+  collectives.of_pytorch = collectives_of_pytorch(item, inputs);
+  Collectives& taken = collectives.taken;
+  Tensors outputs;
+  taken.forward = counted([&] { outputs = op(vectors::Call(item, inputs)); });
   const boost::json::array& expected = item.at("outputs").as_array();
   if (outputs.size() != expected.size()) return "another number of results";
   for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -97,7 +111,7 @@ std::string run_case(const VectorCase& item, const vectors::Operator& op, const 
     if (!wrong.empty()) return "result " + std::to_string(i) + ": " + wrong;
   }
   if (!item.contains("grads") || item.at("grads").is_null()) return "";
-  run_backward_of(item, outputs);
+  run_backward_of(item, outputs, taken);
   const boost::json::array& gradients = item.at("grads").as_array();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (gradients[i].is_null() || !inputs[i].requires_grad()) continue;
@@ -115,19 +129,23 @@ std::string run_case(const VectorCase& item, const vectors::Operator& op, const 
 /// In `wrong` or `refusal` what came instead of the value.
 struct Outcome {
   std::string wrong, refusal;
+  CaseCollectives collectives;
 };
 Outcome try_case(const VectorCase& item, const vectors::Operator& op, const PlaceInput& place) {
+  Outcome outcome;
   try {
-    return {run_case(item, op, place), ""};
+    outcome.wrong = run_case(item, op, place, outcome.collectives);
   } catch (const base::Error& error) {
-    return {"", error.what()};
+    outcome.refusal = error.what();
   } catch (const std::exception& error) {
-    return {std::string("not an Error: ") + error.what(), ""};
+    outcome.wrong = std::string("not an Error: ") + error.what();
   }
+  return outcome;
 }
 
 struct Count {
   int right = 0, refused = 0, refused_though_demanded = 0, wrong = 0, absent = 0;
+  std::vector<std::string> more_collectives;  ///< cases that take more than in PyTorch
 };
 
 void run_on_mesh(const std::vector<int>& shape, const std::vector<VectorCase>& items,
@@ -143,7 +161,7 @@ void run_on_mesh(const std::vector<int>& shape, const std::vector<VectorCase>& i
       const auto place = [&mesh](const boost::json::object& input) {
         return placed_input(input, mesh);
       };
-      const auto [wrong, refusal] =
+      const auto [wrong, refusal, collectives] =
           op != operators().end() ? try_case(item, op->second, place) : Outcome{};
       const std::lock_guard lock(mutex);
       if (!wrong.empty()) {
@@ -165,6 +183,8 @@ void run_on_mesh(const std::vector<int>& shape, const std::vector<VectorCase>& i
         }
       } else {
         ++(wrong.empty() ? count.right : count.wrong);
+        if (collectives.are_more())
+          count.more_collectives.push_back(collectives.to_string() + ": " + described(item));
       }
     }
   });
@@ -191,6 +211,14 @@ CasesByMesh read_cases(const std::string& folder) {
   return by_mesh;
 }
 
+void print_more_collectives(const std::map<std::string, Count>& counts) {
+  for (const auto& [name, count] : counts) {
+    for (const std::string& text : count.more_collectives) std::printf("%s\n", text.c_str());
+    if (!count.more_collectives.empty())
+      std::printf("%-22s %zu more\n", name.c_str(), count.more_collectives.size());
+  }
+}
+
 TEST(OperatorVectorsTest, NoOperatorGivesAWrongValueOrGradient) {
   const std::string folder = case_folder();
   const CasesByMesh by_mesh = read_cases(folder);
@@ -207,6 +235,7 @@ TEST(OperatorVectorsTest, NoOperatorGivesAWrongValueOrGradient) {
     all.absent += count.absent;
     all.refused_though_demanded += count.refused_though_demanded;
   }
+  print_more_collectives(counts);
   std::printf("%-22s %6d %8d %6d %7d\n", "all", all.right, all.refused, all.wrong, all.absent);
   EXPECT_GT(all.right, 0) << "no case in " << folder;
   EXPECT_EQ(all.refused_though_demanded, 0);
@@ -230,7 +259,7 @@ TEST(OperatorVectorsTest, NoOperatorIsWrongOrRefusedOnADevice) {
       const std::string name = test::text_of(item.at("op"));
       const auto op = operators().find(name);
       if (op == operators().end() || item.at("inputs").as_array().empty()) continue;
-      const auto [wrong, refusal] = try_case(item, op->second, place);
+      const auto [wrong, refusal, collectives] = try_case(item, op->second, place);
       if (!wrong.empty()) ADD_FAILURE() << test::text_of(item.at("id")) << ": " << wrong;
       if (!refusal.empty() && test::text_of(item.at("demand")) == "value") {
         ++refusals[name + ": " + refusal];
