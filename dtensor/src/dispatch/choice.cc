@@ -146,6 +146,8 @@ class Chooser {
       for (std::size_t i = 0; i < layouts_.size(); ++i) choice.inputs[i].set(a, rule.inputs[i]);
       choice.output.set(a, rule.output);
     }
+    if (!partials_agree(choice.output) || !std::ranges::all_of(choice.inputs, partials_agree))
+      return;
     if (is_ragged_) {
       for (Layout& layout : choice.inputs) put_ragged_outermost(layout);
       put_ragged_outermost(choice.output);
@@ -158,6 +160,16 @@ class Chooser {
     }
   }
   const AxisRule& rule_on(std::size_t axis) const { return rules_[picked_[axis]]; }
+  /// No tensor is a sum along one axis and a maximum along another.
+  static bool partials_agree(const Layout& layout) {
+    std::optional<ReduceOp> first;
+    for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
+      if (!layout.is_partial(axis)) continue;
+      if (!first) first = layout.reduce_op(axis);
+      if (!partials_mix(*first, layout.reduce_op(axis))) return false;
+    }
+    return true;
+  }
 
   /// Takes over the order in which operand `leader` is cut now, wherever the same axes cut it.
   void follow_order(std::size_t leader, Choice& choice) const {

@@ -64,6 +64,12 @@ Rules& Rules::commutes(ReduceOp op) {
   return also({Partial(op)}, Partial(op));
 }
 
+Rules& Rules::rearranges() {
+  linear(0);
+  for (const ReduceOp op : {ReduceOp::max, ReduceOp::min, ReduceOp::product}) commutes(op);
+  return *this;
+}
+
 Rules& Rules::additive() {
   for (const ReduceOp op : sharding::linear_ops(operation_.inputs, operation_.output_dtype)) {
     rules_.push_back({Placements(operation_.inputs.size(), Partial(op)), Partial(op)});

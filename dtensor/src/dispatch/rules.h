@@ -41,6 +41,9 @@ class Rules {
   Rules& cut_all(ReduceOp over = ReduceOp::sum);
   /// For one input: the operation commutes with the reduction of a Partial input.
   Rules& commutes(ReduceOp op);
+  /// For one input, whose elements it only moves, or puts zeros beside: it commutes with all
+  /// reductions.
+  Rules& rearranges();
   /// Jointly linear in all inputs: the result is Partial if all of them are.
   Rules& additive();
   /// Linear in each input separately: the result is Partial if exactly one of them is.

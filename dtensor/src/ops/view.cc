@@ -113,7 +113,7 @@ void reshape_rules(Rules& r, Metas in, const Sizes& a) {
     const bool even = from[first_i] % r.ranks() == 0 && to[first_j] % r.ranks() == 0;
     if (left == right && (alone || even)) input[first_i] = output[first_j] = index++;
   }
-  r.indices({std::move(input)}, std::move(output)).cut_all().linear(0);
+  r.indices({std::move(input)}, std::move(output)).cut_all().rearranges();
 }
 
 /// Nobody writes to a gradient on its way: it may share its elements on some ranks alone.
@@ -173,7 +173,7 @@ constexpr Op<Sizes> kExpand{
             output.push_back(stretched ? kBroadcast : static_cast<int>(d));
             if (d >= added) input.push_back(output.back());
           }
-          r.indices({std::move(input)}, std::move(output)).cut_all().linear(0);
+          r.indices({std::move(input)}, std::move(output)).cut_all().rearranges();
         },
     .local = [](Locals in, const Sizes& a, const None&,
                 const Site& site) { return in[0].expand(site.output_shape(a.sizes)); },
@@ -202,7 +202,7 @@ constexpr Op<DimOrder> kPermute{
     .rules =
         [](Rules& r, Metas in, const DimOrder& a) {
           Rules::Indices input = Rules::each_dim(in[0].shape);
-          r.indices({std::move(input)}, a.dims).cut_all().linear(0);
+          r.indices({std::move(input)}, a.dims).cut_all().rearranges();
         },
     .local = [](Locals in, const DimOrder& a, const None&,
                 const Site&) { return in[0].permute(a.dims); },
@@ -224,7 +224,7 @@ constexpr Op<OneDim> kUnsqueeze{
           Rules::Indices input = Rules::each_dim(in[0].shape);
           Rules::Indices output = input;
           output.insert(output.begin() + a.dim, kBroadcast);
-          r.indices({std::move(input)}, std::move(output)).cut_all().linear(0);
+          r.indices({std::move(input)}, std::move(output)).cut_all().rearranges();
         },
     .local = [](Locals in, const OneDim& a, const None&,
                 const Site&) { return in[0].unsqueeze(a.dim); },
@@ -248,7 +248,7 @@ constexpr Op<OneDim> kSqueeze{
           Rules::Indices output = input;
           output.erase(output.begin() + a.dim);
           input[static_cast<std::size_t>(a.dim)] = kBroadcast;
-          r.indices({std::move(input)}, std::move(output)).cut_all().linear(0);
+          r.indices({std::move(input)}, std::move(output)).cut_all().rearranges();
         },
     .local = [](Locals in, const OneDim& a, const None&,
                 const Site&) { return in[0].squeeze(a.dim); },
@@ -275,7 +275,8 @@ constexpr Op<Padding> kUnslice{
           meta.shape[static_cast<std::size_t>(a.range.dim)] = a.size;
           return meta;
         },
-    .rules = [](Rules& r, Metas, const Padding& a) { r.all_but(a.range.dim).cut_all().linear(0); },
+    .rules = [](Rules& r, Metas,
+                const Padding& a) { r.all_but(a.range.dim).cut_all().rearranges(); },
     .local =
         [](Locals in, const Padding& a, const None&, const Site&) {
           Shape shape = in[0].shape();
@@ -299,7 +300,7 @@ constexpr Op<Range> kSlice{
         },
     .rules =
         [](Rules& r, Metas, const Range& a) {
-          r.all_but(a.dim).cut_all().linear(0);
+          r.all_but(a.dim).cut_all().rearranges();
           // One row: whoever has it gives it.
           if (a.of.size() == 1) r.also({Shard(a.dim)}, Partial());
         },
@@ -344,7 +345,7 @@ constexpr Op<ToDType> kToDType{.name = "to",
 constexpr Op<> kClone{
     .name = "clone",
     .meta = [](Metas in, const None&) { return in[0]; },
-    .rules = [](Rules& r, Metas, const None&) { r.pointwise().cut_all().linear(0); },
+    .rules = [](Rules& r, Metas, const None&) { r.pointwise().cut_all().rearranges(); },
     .local = [](Locals in, const None&, const None&, const Site&) { return in[0].clone(); },
     .backward = [](const Context<None, None>& c) -> Tensors { return {c.grad()}; },
     .partial_gradient = PartialGradient::passed_on};
