@@ -4,6 +4,7 @@
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/view_arguments.h"
+#include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -56,6 +57,16 @@ constexpr Op<JoinedDim> kCat{
       return gradients;
     }};
 
+/// Whole along the dim, so that the pieces of it are views.
+constexpr Op<JoinedDim> kWholeAlong{
+    .name = "split",
+    .meta = [](Metas in, const JoinedDim&) { return in[0]; },
+    .rules = [](Rules& r, Metas, const JoinedDim& a) { r.all_but(a.dim).cut_all().rearranges(); },
+    .local = [](Locals in, const JoinedDim&, const None&, const Site&) { return in[0]; },
+    .backward = [](const Context<JoinedDim, None>& c) -> Tensors { return {c.grad()}; },
+    .partial_gradient = PartialGradient::passed_on,
+    .weighed = Weighed::both_ways};
+
 }  // namespace
 
 Tensor cat(const Tensors& tensors, int dim) {
@@ -100,11 +111,15 @@ Tensor stack(const Tensors& tensors, int dim) {
 }
 
 Tensors split(const Tensor& a, const std::vector<std::int64_t>& sizes, int dim) {
-  tensors::check_split_sizes(a.shape(), tensors::normalize_dim(dim, a.shape().size()), sizes);
+  const int along = tensors::normalize_dim(dim, a.shape().size());
+  tensors::check_split_sizes(a.shape(), along, sizes);
+  // Gathered once, and not for each piece.
+  const bool is_cut = sizes.size() > 1 && is_cut_along(a, along);
+  const Tensor whole = is_cut ? call(kWholeAlong, a, JoinedDim{along}) : a;
   Tensors pieces;
   std::int64_t start = 0;
   for (const std::int64_t size : sizes) {
-    pieces.push_back(a.narrow(dim, start, size));
+    pieces.push_back(whole.narrow(along, start, size));
     start += size;
   }
   return pieces;
