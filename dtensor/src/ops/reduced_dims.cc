@@ -1,9 +1,14 @@
 #include "ops/reduced_dims.h"
-#include "move/cause.h"
+
+#include <limits>
 
 #include "dtrun/base/error.h"
+#include "dtrun/dtensor/plan/cost.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/pointwise.h"
+#include "mesh/mesh_body.h"
+#include "move/cause.h"
+#include "plan/step_cost.h"
 
 namespace dtrun::dtensor {
 
@@ -115,14 +120,27 @@ bool is_cut_along(const Tensor& a, int dim) {
   return is_cut_along(a, ReducedDims{{dim}, KeepDim::yes});
 }
 
+namespace {
+
+struct Lying {
+  Placements placements;
+  ShardOrder order;
+};
+/// How `a` lies, but for these dims, which no axis cuts.
+Lying without_dims(const Tensor& a, const ReducedDims& dims) {
+  Lying lying{a.placements(), a.spec().shard_order()};
+  for (Placement& placement : lying.placements) {
+    if (placement.is_shard() && dims.holds(placement.dim())) placement = Replicate();
+  }
+  for (const int dim : dims.dims) lying.order.erase(dim);
+  return lying;
+}
+
+}  // namespace
+
 Tensor whole_along(const Tensor& a, int dim) {
   const Cause cause("an operator", Cause::Wish::implied);
-  Placements placements = a.placements();
-  for (Placement& placement : placements) {
-    if (placement.is_shard(dim)) placement = Replicate();
-  }
-  ShardOrder order = a.spec().shard_order();
-  order.erase(dim);
+  const auto [placements, order] = without_dims(a, {{dim}, KeepDim::yes});
   return a.redistribute(placements, order);
 }
 
@@ -130,6 +148,7 @@ Tensor joined_parts(const Tensor& a, const ReducedDims& dims, LocalTensor result
   const DeviceMesh mesh = a.device_mesh();
   Shape shape = a.shape();
   for (const int dim : dims.dims) shape[static_cast<std::size_t>(dim)] = result.size(dim);
+  for (int dim = a.dim(); dim < result.dim(); ++dim) shape.push_back(result.size(dim));
   Placements placements = a.placements();
   for (std::size_t axis = 0; axis < placements.size(); ++axis) {
     Placement& placement = placements[axis];
@@ -140,6 +159,45 @@ Tensor joined_parts(const Tensor& a, const ReducedDims& dims, LocalTensor result
   const DType dtype = result.dtype();
   return Tensor(make_spec(mesh, placements, shape, dtype, a.spec().shard_order()),
                 std::move(result));
+}
+
+LocalTensor parts_of_all(const Tensor& a, const ReducedDims& dims, LocalTensor result) {
+  if (a.spec().is_outside()) return result;
+  const Tensor joined = joined_parts(a, dims, std::move(result));
+  const auto [whole, order] = without_dims(joined, dims);
+  return joined.redistribute(whole, order).local();
+}
+
+bool comes_sooner_whole(const Tensor& a, const ReducedDims& dims) {
+  if (!a.requires_grad() || !Graph::is_on()) return false;
+  const DeviceMesh mesh = a.device_mesh();
+  const Layout& layout = a.spec().layout();
+  const CostModel costs{.links = mesh.body()->links};
+  Layout whole = layout;
+  double spared = 0, bytes_per_second = std::numeric_limits<double>::infinity();
+  for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
+    if (!layout.is_shard(axis) || !dims.holds(layout.dim(axis))) continue;
+    whole.set(axis, Replicate());
+    if (mesh.shape()[axis] == 1) continue;
+    spared += costs.link(axis).latency;
+    bytes_per_second = std::min(bytes_per_second, costs.link(axis).bytes_per_second);
+  }
+  const double bytes = fullest_elements(a.shape(), mesh.shape(), whole) *
+                       static_cast<double>(tensors::item_size(a.dtype()));
+  return bytes / bytes_per_second < spared;
+}
+
+Tensor of_rows(const Tensor& a, const ReducedDims& dims, LocalTensor result) {
+  Shape shape = a.shape();
+  for (const int dim : dims.dims) shape[static_cast<std::size_t>(dim)] = 1;
+  const auto [whole, order] = without_dims(a, dims);
+  const DType dtype = result.dtype();
+  return Tensor(make_spec(a.device_mesh(), whole, shape, dtype, order), std::move(result));
+}
+
+Tensor lying_as(const Tensor& a, LocalTensor local) {
+  const DType dtype = local.dtype();
+  return Tensor(make_spec(a.device_mesh(), a.spec().layout(), a.shape(), dtype), std::move(local));
 }
 
 Tensor diagonal_like(const Tensor& a, std::int64_t n, int ones) {
