@@ -55,17 +55,8 @@ constexpr Op<JoinedDim> kCat{
         start += length;
       }
       return gradients;
-    }};
-
-/// Whole along the dim, so that the pieces of it are views.
-constexpr Op<JoinedDim> kWholeAlong{
-    .name = "split",
-    .meta = [](Metas in, const JoinedDim&) { return in[0]; },
-    .rules = [](Rules& r, Metas, const JoinedDim& a) { r.all_but(a.dim).cut_all().rearranges(); },
-    .local = [](Locals in, const JoinedDim&, const None&, const Site&) { return in[0]; },
-    .backward = [](const Context<JoinedDim, None>& c) -> Tensors { return {c.grad()}; },
-    .partial_gradient = PartialGradient::passed_on,
-    .weighed = Weighed::both_ways};
+    },
+    .weighed = Weighed::there_and_back};
 
 }  // namespace
 
@@ -115,7 +106,7 @@ Tensors split(const Tensor& a, const std::vector<std::int64_t>& sizes, int dim) 
   tensors::check_split_sizes(a.shape(), along, sizes);
   // Gathered once, and not for each piece.
   const bool is_cut = sizes.size() > 1 && is_cut_along(a, along);
-  const Tensor whole = is_cut ? call(kWholeAlong, a, JoinedDim{along}) : a;
+  const Tensor whole = is_cut ? brought_whole_along(a, along) : a;
   Tensors pieces;
   std::int64_t start = 0;
   for (const std::int64_t size : sizes) {

@@ -11,13 +11,14 @@
 #include "ops/cut_rows.h"
 
 namespace dtrun::dtensor {
-namespace {
 
 ReducedDims last_dims_of(const Tensor& a, int dims) {
   ReducedDims last{{}, KeepDim::yes};
   for (int dim = a.dim() - dims; dim < a.dim(); ++dim) last.dims.push_back(dim);
   return last;
 }
+
+namespace {
 
 /// The scale of each row, after merge().
 LocalTensor scale_of(const CutRows& rows, const CutNorm& norm) {

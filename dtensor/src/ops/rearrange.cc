@@ -177,7 +177,8 @@ constexpr Op<Pads, Number> kPad{
       for (std::int64_t& size : cropped) size = -size;
       return {pad(c.grad(), cropped)};
     },
-    .partial_gradient = PartialGradient::passed_on};
+    .partial_gradient = PartialGradient::passed_on,
+    .weighed = Weighed::there_and_back};
 
 }  // namespace
 

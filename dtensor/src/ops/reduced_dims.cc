@@ -136,12 +136,31 @@ Lying without_dims(const Tensor& a, const ReducedDims& dims) {
   return lying;
 }
 
+struct WholeDim {
+  int dim;
+};
+void append_key(CallKey& key, const WholeDim& a) {
+  key.push_back(a.dim);
+}
+constexpr Op<WholeDim> kWholeAlong{
+    .name = "whole_along",
+    .meta = [](Metas in, const WholeDim&) { return in[0]; },
+    .rules = [](Rules& r, Metas, const WholeDim& a) { r.all_but(a.dim).cut_all().rearranges(); },
+    .local = [](Locals in, const WholeDim&, const None&, const Site&) { return in[0]; },
+    .backward = [](const Context<WholeDim, None>& c) -> Tensors { return {c.grad()}; },
+    .partial_gradient = PartialGradient::passed_on,
+    .weighed = Weighed::there_and_back};
+
 }  // namespace
 
 Tensor whole_along(const Tensor& a, int dim) {
   const Cause cause("an operator", Cause::Wish::implied);
   const auto [placements, order] = without_dims(a, {{dim}, KeepDim::yes});
   return a.redistribute(placements, order);
+}
+
+Tensor brought_whole_along(const Tensor& a, int dim) {
+  return call(kWholeAlong, a, WholeDim{dim});
 }
 
 Tensor joined_parts(const Tensor& a, const ReducedDims& dims, LocalTensor result) {
@@ -168,23 +187,31 @@ LocalTensor parts_of_all(const Tensor& a, const ReducedDims& dims, LocalTensor r
   return joined.redistribute(whole, order).local();
 }
 
-bool comes_sooner_whole(const Tensor& a, const ReducedDims& dims) {
-  if (!a.requires_grad() || !Graph::is_on()) return false;
+GatherCost gather_cost(const Tensor& a, const ReducedDims& dims) {
   const DeviceMesh mesh = a.device_mesh();
   const Layout& layout = a.spec().layout();
   const CostModel costs{.links = mesh.body()->links};
   Layout whole = layout;
-  double spared = 0, bytes_per_second = std::numeric_limits<double>::infinity();
+  GatherCost cost;
+  double bytes_per_second = std::numeric_limits<double>::infinity();
   for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
     if (!layout.is_shard(axis) || !dims.holds(layout.dim(axis))) continue;
     whole.set(axis, Replicate());
     if (mesh.shape()[axis] == 1) continue;
-    spared += costs.link(axis).latency;
+    cost.parts *= mesh.shape()[axis];
+    cost.latency += costs.link(axis).latency;
     bytes_per_second = std::min(bytes_per_second, costs.link(axis).bytes_per_second);
   }
   const double bytes = fullest_elements(a.shape(), mesh.shape(), whole) *
                        static_cast<double>(tensors::item_size(a.dtype()));
-  return bytes / bytes_per_second < spared;
+  cost.transfer = bytes / bytes_per_second;
+  return cost;
+}
+
+bool comes_sooner_whole(const Tensor& a, const ReducedDims& dims) {
+  if (!a.requires_grad() || !Graph::is_on()) return false;
+  const GatherCost cost = gather_cost(a, dims);
+  return cost.transfer < cost.latency;
 }
 
 Tensor of_rows(const Tensor& a, const ReducedDims& dims, LocalTensor result) {
@@ -192,7 +219,10 @@ Tensor of_rows(const Tensor& a, const ReducedDims& dims, LocalTensor result) {
   for (const int dim : dims.dims) shape[static_cast<std::size_t>(dim)] = 1;
   const auto [whole, order] = without_dims(a, dims);
   const DType dtype = result.dtype();
-  return Tensor(make_spec(a.device_mesh(), whole, shape, dtype, order), std::move(result));
+  Tensor rows(make_spec(a.device_mesh(), whole, shape, dtype, order), std::move(result));
+  for (std::size_t i = dims.dims.size(); !dims.keeps() && i-- > 0;)
+    rows = rows.squeeze(dims.dims[i]);
+  return rows;
 }
 
 Tensor lying_as(const Tensor& a, LocalTensor local) {

@@ -70,7 +70,7 @@ constexpr Op<RowDim> kSoftmax{
       return {softmax_gradient(c.grad(), c.output(), c.attributes())};
     },
     .saves = saves_output(),
-    .weighed = Weighed::both_ways};
+    .weighed = Weighed::there_and_back};
 
 /// Of log-probabilities softmax is exp.
 Tensor probabilities(const Tensor& log_probabilities, int dim) {
@@ -107,7 +107,7 @@ constexpr Op<RowDim> kLogSoftmax{
       return {log_softmax_gradient(c.grad(), c.output(), c.attributes())};
     },
     .saves = saves_output(),
-    .weighed = Weighed::both_ways};
+    .weighed = Weighed::there_and_back};
 
 /// The numbers of rows of which ranks hold stretches, without their rows' greatest: nothing
 /// overflows. In f32 at least.

@@ -86,9 +86,7 @@ Tensor spread_of_cut(const Op<ReducedDims, Correction>& op, const Tensor& x,
     rows.merge();
     const double divisor = divisor_of(x.shape(), dims, correction);
     value = of_rows(x, dims, of(tensors::div(rows.squares(), divisor)).to(x.dtype()));
-    center = of_rows(x, dims, rows.mean());
-    for (std::size_t i = dims.dims.size(); !dims.keeps() && i-- > 0;)
-      value = value.squeeze(dims.dims[i]);
+    center = of_rows(x, {dims.dims, KeepDim::yes}, rows.mean());
   }
   const Tensor* const inputs[] = {&x, &center};
   return recorded(op, std::span<const Tensor* const>(inputs), value, dims, Correction{correction});

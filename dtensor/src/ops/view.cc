@@ -88,6 +88,7 @@ void reshape_rules(Rules& r, Metas in, const Sizes& a) {
   const Shape& to = a.sizes;
   Rules::Indices input(from.size(), kBroadcast);
   Rules::Indices output(to.size(), kBroadcast);
+  std::vector<std::int64_t> evenly;
   int index = 0;
   std::size_t i = 0;
   std::size_t j = 0;
@@ -110,10 +111,14 @@ void reshape_rules(Rules& r, Metas in, const Sizes& a) {
       }
     }
     const bool alone = i == first_i + 1 && j == first_j + 1;
-    const bool even = from[first_i] % r.ranks() == 0 && to[first_j] % r.ranks() == 0;
-    if (left == right && (alone || even)) input[first_i] = output[first_j] = index++;
+    if (left != right) continue;
+    input[first_i] = output[first_j] = index++;
+    evenly.push_back(alone ? 0 : std::gcd(from[first_i], to[first_j]));
   }
-  r.indices({std::move(input)}, std::move(output)).cut_all().rearranges();
+  r.indices({std::move(input)}, std::move(output))
+      .only_evenly(std::move(evenly))
+      .cut_all()
+      .rearranges();
 }
 
 /// Nobody writes to a gradient on its way: it may share its elements on some ranks alone.
@@ -136,7 +141,8 @@ constexpr Op<Sizes> kReshape{.name = "reshape",
                                    return site.output && shares ? reshaped.clone() : reshaped;
                                  },
                              .backward = back_to_shape,
-                             .partial_gradient = PartialGradient::passed_on};
+                             .partial_gradient = PartialGradient::passed_on,
+                             .weighed = Weighed::there_and_back};
 
 constexpr Op<Sizes> kReshapeGradient{
     .name = "reshape",
@@ -158,7 +164,8 @@ constexpr Op<Sizes> kView{
     .local = [](Locals in, const Sizes& a, const None&,
                 const Site& site) { return in[0].view(site.output_shape(a.sizes)); },
     .backward = back_to_shape,
-    .partial_gradient = PartialGradient::passed_on};
+    .partial_gradient = PartialGradient::passed_on,
+    .weighed = Weighed::there_and_back};
 
 constexpr Op<Sizes> kExpand{
     .name = "expand",
@@ -313,7 +320,8 @@ constexpr Op<Range> kSlice{
       const std::int64_t size = c.shape(0)[static_cast<std::size_t>(range.dim)];
       return {call(kUnslice, c.grad(), Padding{range, size})};
     },
-    .partial_gradient = PartialGradient::passed_on};
+    .partial_gradient = PartialGradient::passed_on,
+    .weighed = Weighed::there_and_back};
 
 struct ToDType {
   DType dtype;
@@ -322,25 +330,28 @@ void append_key(CallKey& key, const ToDType& a) {
   key.push_back(static_cast<std::int64_t>(a.dtype));
 }
 
-constexpr Op<ToDType> kToDType{.name = "to",
-                               .meta =
-                                   [](Metas in, const ToDType& a) {
-                                     return Meta{in[0].shape, a.dtype};
-                                   },
-                               .rules =
-                                   [](Rules& r, Metas in, const ToDType& a) {
-                                     r.pointwise().cut_all();
-                                     // A cast down rounds each part, and the sum of those is
-                                     // another.
-                                     if (tensors::promote_types(in[0].dtype, a.dtype) == a.dtype)
-                                       r.linear(0);
-                                   },
-                               .local = [](Locals in, const ToDType& a, const None&,
-                                           const Site&) { return in[0].to(a.dtype); },
-                               .backward = [](const Context<ToDType, None>& c) -> Tensors {
-                                 return {c.grad().to(c.dtype(0))};
-                               },
-                               .partial_gradient = PartialGradient::reduced};
+constexpr Op<ToDType> kToDType{
+    .name = "to",
+    .meta =
+        [](Metas in, const ToDType& a) {
+          return Meta{in[0].shape, a.dtype};
+        },
+    .rules =
+        [](Rules& r, Metas in, const ToDType& a) {
+          r.pointwise().cut_all();
+          // A cast down rounds each part, and the sum of those is
+          // another.
+          if (tensors::promote_types(in[0].dtype, a.dtype) == a.dtype) r.linear(0);
+          // What is greater stays no less.
+          if (tensors::is_floating_point(in[0].dtype) && tensors::is_floating_point(a.dtype))
+            r.commutes(ReduceOp::max).commutes(ReduceOp::min);
+        },
+    .local = [](Locals in, const ToDType& a, const None&,
+                const Site&) { return in[0].to(a.dtype); },
+    .backward = [](const Context<ToDType, None>& c) -> Tensors {
+      return {c.grad().to(c.dtype(0))};
+    },
+    .partial_gradient = PartialGradient::reduced};
 
 constexpr Op<> kClone{
     .name = "clone",
