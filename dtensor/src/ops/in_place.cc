@@ -6,8 +6,9 @@
 #include <optional>
 #include <type_traits>
 
-#include "autograd/node.h"
+#include "autograd/call.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/result_wish.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -139,6 +140,16 @@ const Tensor& assign(const Tensor& target, const Tensor& result) {
   return target;
 }
 
+/// Calls the operation, whose result is to lie as the target does.
+template <typename Operation>
+Tensor wishing_for(const Tensor& target, Operation operation) {
+  std::optional<ResultWish> wish;
+  if (target.is_distributed())
+    wish = ResultWish{target.device_mesh(), target.placements(), ResultWish::Of::call_in_place};
+  const ResultWishScope scope(std::move(wish));
+  return operation();
+}
+
 /// @param operation of the tensor as it was and the others @param kernel of the parts, in place; it
 /// is called where the parts are enough; nullptr: there is none
 template <typename Operation, typename Kernel>
@@ -156,14 +167,41 @@ const Tensor& in_place(const char* name, const Tensor& target, Others others, Op
     }
   }
   const Tensor old = as_it_was(target, others);
-  const Tensor result = operation(old);
+  const Tensor result = wishing_for(target, [&] { return operation(old); });
   check_result(name, target, result);
   return assign(target, result);
 }
 
+/// Where the overwritten tensor lies.
+struct Overwritten {
+  Spec spec;
+  Shape part;
+  Device device;
+};
+/// Value, old -> value.
+constexpr Op<None, Overwritten> kOverwrite{
+    .name = "copy_",
+    .meta = [](Metas in, const None&) { return in[0]; },
+    .rules = [](Rules& r, Metas, const None&) { r.pointwise().cut_all(); },
+    .local = [](Locals in, const None&, const Overwritten&, const Site&) { return in[0]; },
+    .backward = [](const Context<None, Overwritten>& c) -> Tensors {
+      if (!c.needs(1)) return {c.grad(), Tensor()};
+      const Overwritten& old = c.numbers();
+      if (!old.spec) return {c.grad(), tensors::zeros(old.part, {c.dtype(1), old.device})};
+      const Spec spec = make_spec(old.spec.mesh(), without_partials(old.spec.layout()),
+                                  old.spec.shape(), c.dtype(1));
+      return {c.grad(),
+              Tensor(spec, tensors::zeros(spec.local_box().shape, {c.dtype(1), old.device}))};
+    }};
+
 /// The old numbers have no part in the result; what made them has a gradient still: 0.
 Tensor overwritten(const Tensor& old, const Tensor& value) {
-  return where(ones_like(old.detach()).to(DType::boolean), value.to(old.dtype()), old);
+  Tensor fitting = value.to(old.dtype());
+  if (old.is_distributed() && fitting.is_distributed())
+    fitting = fitting.redistribute(old.placements(), old.spec().shard_order());
+  const Tensor* const inputs[] = {&fitting, &old};
+  return recorded(kOverwrite, std::span<const Tensor* const>(inputs), fitting.detach(), None{},
+                  Overwritten{old.spec(), old.local().shape(), old.device()});
 }
 
 /// An operand that is the target itself is read as it was.
@@ -362,7 +400,9 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
     return assign(*this, overwritten(as_it_was(*this, {}), whole));
   }
   if (source.numel() == 1) {
-    return assign(*this, everywhere(source, *this));
+    const Tensor whole = everywhere(source, *this);
+    if (!wants_gradient(*this, {})) return assign(*this, whole);
+    return assign(*this, overwritten(as_it_was(*this, {}), whole));
   }
   throw Error(ErrorCode::kInvalidArgument,
               "copy_ of a local tensor of shape " + tensors::shape_to_string(source.shape()) +
@@ -374,7 +414,8 @@ const Tensor& Tensor::fill_(Scalar value) const {
   check_writable("fill_", *this);
   if (wants_gradient(*this, {})) {
     const Tensor number = tensors::full({}, value, {dtype(), device()});
-    return assign(*this, overwritten(as_it_was(*this, {}), number));
+    const Tensor all = is_distributed() ? everywhere(number, *this) : number.expand(shape());
+    return assign(*this, overwritten(as_it_was(*this, {}), all));
   }
   if (MoveObserver::rehearsing() || is_outside(*this)) return *this;
   local().storage()->count_write();
