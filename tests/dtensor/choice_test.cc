@@ -59,35 +59,33 @@ DType result_dtype(const std::vector<Input>& inputs) {
 }
 
 /// Rules about to be told, as an operator's definition gets them.
-Rules rules_for(const std::vector<int>& mesh, const std::vector<Input>& inputs) {
+Rules rules_for(const std::vector<Input>& inputs) {
   std::vector<Meta> metas;
   for (const Input& input : inputs) metas.push_back({input.shape, input.dtype});
-  int ranks = 1;
-  for (const int size : mesh) ranks *= size;
-  return Rules(metas, {{}, result_dtype(inputs)}, ranks);
+  return Rules(metas, {{}, result_dtype(inputs)});
 }
 Outcome add(const std::vector<int>& mesh, const std::vector<Input>& inputs) {
-  return outcome_of(rules_for(mesh, inputs).pointwise().cut_all().additive(), mesh, inputs);
+  return outcome_of(rules_for(inputs).pointwise().cut_all().additive(), mesh, inputs);
 }
 Outcome mul(const std::vector<int>& mesh, const std::vector<Input>& inputs) {
-  return outcome_of(rules_for(mesh, inputs).pointwise().cut_all().multiplicative(), mesh, inputs);
+  return outcome_of(rules_for(inputs).pointwise().cut_all().multiplicative(), mesh, inputs);
 }
 /// As a layer's, of which gradients are wanted, and whose result shall lie so.
 Outcome layer(const Input& left, const Input& right, const std::string& wished) {
   const std::vector<int> mesh = {2};
   const Operation product = matmul_operation(operand_of(left), operand_of(right), DType::f32);
   const Layout layout = make_layout(product.output_shape, mesh, {Placement::parse(wished)});
-  return outcome_of(rules_for(mesh, {left, right})
+  return outcome_of(rules_for({left, right})
                         .einsum(product)
                         .cut_all()
                         .multiplicative()
-                        .weigh_both_ways({true, true}, layout),
+                        .weigh_both_ways({true, true}, 0b11, layout),
                     mesh, {left, right});
 }
 Outcome matmul(const std::vector<int>& mesh, const Input& left, const Input& right) {
   const Operation product =
       matmul_operation(operand_of(left), operand_of(right), result_dtype({left, right}));
-  return outcome_of(rules_for(mesh, {left, right}).einsum(product).cut_all().multiplicative(), mesh,
+  return outcome_of(rules_for({left, right}).einsum(product).cut_all().multiplicative(), mesh,
                     {left, right});
 }
 
@@ -199,7 +197,7 @@ TEST(ChoiceTest, BytesDecideWhereThereAreMany) {
 }
 
 TEST(ChoiceTest, ShapesThatDoNotFitAreRefused) {
-  EXPECT_THROW(rules_for({1}, {{{5}, {"R"}}, {{4}, {"R"}}}).pointwise(), base::Error);
+  EXPECT_THROW(rules_for({{{5}, {"R"}}, {{4}, {"R"}}}).pointwise(), base::Error);
   EXPECT_THROW(matmul({1}, {{2, 3}, {"R"}}, {{2, 3}, {"R"}}), base::Error);
   EXPECT_THROW(matmul({1}, {{}, {"R"}}, {{2}, {"R"}}), base::Error);
 }

@@ -1,6 +1,7 @@
 // What is sent: counted, predicted, forbidden, and named where ranks disagree.
 #include <gtest/gtest.h>
 
+#include "dtensor/gradient_check.h"
 #include "dtensor/layout_catalogue.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
@@ -8,6 +9,9 @@
 #include "dtrun/dtensor/move/strict_scope.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/index.h"
+#include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/ops/rows.h"
 #include "dtrun/dtensor/plan/traffic.h"
 #include "support/rank_threads.h"
@@ -139,6 +143,110 @@ TEST(CommunicationTest, WhatWasReducedOnTheWayThereIsNotReducedAgainOnTheWayBack
     const Tensor alone = whole({4, 6}).requires_grad_();
     gelu(alone).sum().backward();
     EXPECT_EQ(x.grad().to_vector(), alone.grad().to_vector());
+  });
+}
+
+struct Counts {
+  const char* name;
+  std::function<Tensor(const Tensor& x)> function;  ///< of f32[8, 6], on two ranks
+  Placement placement;                              ///< of x
+  std::int64_t forward, backward;
+};
+
+/// A call, and the way back of the sum of what it gives.
+void expect_counts(const std::vector<Counts>& all, const DeviceMesh& mesh) {
+  for (const Counts& expected : all) {
+    SCOPED_TRACE(expected.name);
+    const Tensor x =
+        distribute_tensor(whole({8, 6}), mesh, {expected.placement}, {.source_rank = -1});
+    x.requires_grad_();
+    CommCounter counter;
+    const Tensor y = expected.function(x);
+    EXPECT_EQ(counter.get_total_counts(), expected.forward) << counter;
+    const Tensor loss = y.sum();
+    counter.reset();
+    loss.backward();
+    EXPECT_EQ(counter.get_total_counts(), expected.backward) << counter;
+    const Tensor alone = whole({8, 6}).requires_grad_();
+    const Tensor right = expected.function(alone);
+    EXPECT_EQ(difference(y.full_tensor(), right, {1e-6, 1e-6}), "");
+    right.sum().backward();
+    EXPECT_EQ(difference(x.grad().full_tensor(), alone.grad(), {1e-6, 1e-6}), "");
+  }
+}
+
+/// As `x` is: local, or whole on all ranks of its mesh and then cut.
+Tensor lying_beside(const Tensor& x, const Tensor& other, const Placement& placement) {
+  if (!x.is_distributed()) return other;
+  return distribute_tensor(other, x.device_mesh(), {placement}, {.source_rank = -1});
+}
+
+TEST(CommunicationTest, AnOperatorTakesNoMoreCollectivesThanItNeeds) {
+  const Tensor other = whole({8, 6}) * 0.5 + 1;
+  const std::vector<Counts> all = {
+      {"pieces of a cut dim are gathered once",
+       [](const Tensor& x) {
+         const Tensors pieces = chunk(x, 4, 0);
+         return pieces[0] + pieces[3];
+       },
+       Shard(0), 1, 0},
+      {"a variance's mean comes with it", [](const Tensor& x) { return var(x, {0}); }, Shard(0), 1,
+       0},
+      {"what has moved is kept as it came",
+       [&](const Tensor& x) { return x * lying_beside(x, other, Shard(1)); }, Shard(0), 1, 0},
+      {"a small slice of a cut dim is gathered", [](const Tensor& x) { return x.slice(0, 1, 6); },
+       Shard(0), 1, 0},
+      {"what is joined along a cut dim is gathered",
+       [&](const Tensor& x) {
+         return cat({x, lying_beside(x, other, Shard(1))}, 1);
+       },
+       Shard(1), 2, 0},
+      {"sort brings its lines once", [](const Tensor& x) { return sort(x, 0).values; }, Shard(0), 1,
+       0},
+      {"and so does topk of short lines", [](const Tensor& x) { return topk(x, 2, 0).values; },
+       Shard(0), 1, 0},
+      {"sums of sizes are left to be added", [](const Tensor& x) { return norm(x, 1); }, Shard(0),
+       0, 0},
+      {"the parts' norms travel", [](const Tensor& x) { return norm(x, 2, {0}); }, Shard(0), 1, 0},
+      {"and their logsumexp", [](const Tensor& x) { return logsumexp(x, {0}); }, Shard(0), 1, 0},
+      {"a gathered factor would be gathered again",
+       [&](const Tensor& x) { return matmul(lying_beside(x, other.t(), Replicate()), x); },
+       Shard(0), 0, 0},
+      {"targets come once to scores of cut classes",
+       [](const Tensor& x) {
+         const Tensor classes = remainder(arange(8), 6);
+         return cross_entropy(x, lying_beside(x, classes, Shard(0)), {.reduction = Reduction::sum});
+       },
+       Shard(1), 2, 0},
+      {"what is written to a whole tensor is gathered before",
+       [&](const Tensor& x) {
+         const Tensor target = lying_beside(x, other, Replicate()).clone();
+         return target.add_(x * 2);
+       },
+       Shard(0), 1, 0},
+      {"a view of maxima is made of maxima", [](const Tensor& x) { return x.t().clone(); },
+       Partial(ReduceOp::max), 0, 0},
+      {"of maxima and a number the maxima are left", [](const Tensor& x) { return x.maximum(7.5); },
+       Partial(ReduceOp::max), 0, 1},
+  };
+  test::run_ranks(2,
+                  [&](const ProcessGroup& group) { expect_counts(all, DeviceMesh(group, {2})); });
+}
+
+// Two ranks have equal shares of a dim of 8 that becomes one of 2, and four would not.
+TEST(CommunicationTest, AViewKeepsACutThatDividesItsDim) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2});
+    for (const Placements& placements :
+         {Placements{Replicate(), Shard(0)}, Placements{Shard(0), Shard(1)},
+          Placements{Shard(0), Shard(0)}}) {
+      const Tensor x = distribute_tensor(whole({8, 6}), mesh, placements, {.source_rank = -1});
+      const CommCounter counter;
+      const Tensor y = x.view({2, 4, 6});
+      const bool is_cut_twice = placements[0] == placements[1];
+      EXPECT_EQ(counter.get_total_counts(), is_cut_twice ? 1 : 0) << counter;
+      EXPECT_EQ(y.full_tensor().to_vector(), whole({2, 4, 6}).to_vector());
+    }
   });
 }
 

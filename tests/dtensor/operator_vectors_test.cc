@@ -1,7 +1,8 @@
 // The operators against recorded results of PyTorch: values and gradients, for the files
 // ops_*.jsonl of tests/vectors, or of the folder that DTRUN_TEST_VECTORS names. For each operator
 // it prints how many cases gave the value, were refused, were wrong, or are of an operator that is
-// not there; a wrong one fails.
+// not there; a wrong one fails. So does one that takes more collectives, forward and back, than in
+// PyTorch, but for some with a reason.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -12,8 +13,10 @@
 #include <mutex>
 
 #include "dtensor/operators/operators.h"
+#include "dtensor/vector_counts.h"
 #include "dtensor/vector_tensor.h"
 #include "dtrun/base/error.h"
+#include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/cuda.h"
@@ -65,8 +68,15 @@ Tensor whole(const Tensor& tensor) {
   return tensor.is_distributed() ? tensor.full_tensor() : tensor;
 }
 
+std::int64_t counted(const std::function<void()>& run) {
+  const CommCounter counter;
+  run();
+  return counter.get_total_counts();
+}
+
 /// The upstream gradients, sent back together.
-void run_backward_of(const VectorCase& item, const Tensors& outputs) {
+void run_backward_of(const VectorCase& item, const Tensors& outputs, Collectives& taken) {
+  taken.both_ways = taken.forward;
   const boost::json::array& gradients = item.at("grad_outputs").as_array();
   Tensor total;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -81,13 +91,18 @@ void run_backward_of(const VectorCase& item, const Tensors& outputs) {
     const Tensor part = sum(outputs[i] * weights);
     total = total.defined() ? total + part.to(total.dtype()) : part;
   }
-  if (total.defined()) total.backward();
+  if (!total.defined()) return;
+  *taken.both_ways += counted([&] { total.backward(); });
 }
 
 /// What is wrong with the case; empty where nothing is.
-std::string run_case(const VectorCase& item, const vectors::Operator& op, const PlaceInput& place) {
+std::string run_case(const VectorCase& item, const vectors::Operator& op, const PlaceInput& place,
+                     CaseCollectives& collectives) {
   const Tensors inputs = inputs_of(item, place);
-  const Tensors outputs = op(vectors::Call(item, inputs));
+  collectives.of_pytorch = collectives_of_pytorch(item, inputs);
+  Collectives& taken = collectives.taken;
+  Tensors outputs;
+  taken.forward = counted([&] { outputs = op(vectors::Call(item, inputs)); });
   const boost::json::array& expected = item.at("outputs").as_array();
   if (outputs.size() != expected.size()) return "another number of results";
   for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -97,7 +112,7 @@ std::string run_case(const VectorCase& item, const vectors::Operator& op, const 
     if (!wrong.empty()) return "result " + std::to_string(i) + ": " + wrong;
   }
   if (!item.contains("grads") || item.at("grads").is_null()) return "";
-  run_backward_of(item, outputs);
+  run_backward_of(item, outputs, taken);
   const boost::json::array& gradients = item.at("grads").as_array();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (gradients[i].is_null() || !inputs[i].requires_grad()) continue;
@@ -115,19 +130,23 @@ std::string run_case(const VectorCase& item, const vectors::Operator& op, const 
 /// In `wrong` or `refusal` what came instead of the value.
 struct Outcome {
   std::string wrong, refusal;
+  CaseCollectives collectives;
 };
 Outcome try_case(const VectorCase& item, const vectors::Operator& op, const PlaceInput& place) {
+  Outcome outcome;
   try {
-    return {run_case(item, op, place), ""};
+    outcome.wrong = run_case(item, op, place, outcome.collectives);
   } catch (const base::Error& error) {
-    return {"", error.what()};
+    outcome.refusal = error.what();
   } catch (const std::exception& error) {
-    return {std::string("not an Error: ") + error.what(), ""};
+    outcome.wrong = std::string("not an Error: ") + error.what();
   }
+  return outcome;
 }
 
 struct Count {
   int right = 0, refused = 0, refused_though_demanded = 0, wrong = 0, absent = 0;
+  std::vector<std::string> more_collectives;  ///< cases that take more than in PyTorch
 };
 
 void run_on_mesh(const std::vector<int>& shape, const std::vector<VectorCase>& items,
@@ -143,7 +162,7 @@ void run_on_mesh(const std::vector<int>& shape, const std::vector<VectorCase>& i
       const auto place = [&mesh](const boost::json::object& input) {
         return placed_input(input, mesh);
       };
-      const auto [wrong, refusal] =
+      const auto [wrong, refusal, collectives] =
           op != operators().end() ? try_case(item, op->second, place) : Outcome{};
       const std::lock_guard lock(mutex);
       if (!wrong.empty()) {
@@ -165,6 +184,8 @@ void run_on_mesh(const std::vector<int>& shape, const std::vector<VectorCase>& i
         }
       } else {
         ++(wrong.empty() ? count.right : count.wrong);
+        if (collectives.are_more())
+          count.more_collectives.push_back(collectives.to_string() + ": " + described(item));
       }
     }
   });
@@ -191,7 +212,47 @@ CasesByMesh read_cases(const std::string& folder) {
   return by_mesh;
 }
 
-TEST(OperatorVectorsTest, NoOperatorGivesAWrongValueOrGradient) {
+/// Cases that take more collectives than in PyTorch, forward and back together.
+struct MoreCollectives {
+  std::size_t cases;
+  const char* reason;
+};
+const std::map<std::string, MoreCollectives>& known_to_take_more() {
+  constexpr const char* kRounds =
+      "each rank's part would be rounded, or wrap, by itself, and the sum be another";
+  constexpr const char* kPutsOff =
+      "PyTorch's result is mostly a sum that is still due; a product is laid out without what is "
+      "added to it";
+  static const std::map<std::string, MoreCollectives> kKnown = {
+      {"to", {14, kRounds}},
+      {"sum", {3, kRounds}},
+      {"sub", {2, kRounds}},
+      {"linear", {5, kPutsOff}},
+      {"addmm", {1, kPutsOff}},
+      {"baddbmm", {2, kPutsOff}},
+      {"mul_", {1, "a Partial target is whole for its gradient and parted again"}},
+      {"add", {1, "of two operands that are each minima along another axis"}}};
+  return kKnown;
+}
+
+/// Prints them. Of the tree's cases it is known how many they are.
+void expect_few_collectives(const std::map<std::string, Count>& counts) {
+  const bool all_of_the_tree = test::given_vector_folder().empty() && kStep == 1;
+  for (const auto& [name, count] : counts) {
+    const std::size_t found = count.more_collectives.size();
+    const auto known = known_to_take_more().find(name);
+    const bool is_known = known != known_to_take_more().end();
+    for (const std::string& text : count.more_collectives) std::printf("%s\n", text.c_str());
+    if (found > 0) {
+      std::printf("%s: %zu take more collectives than in PyTorch: %s\n", name.c_str(), found,
+                  is_known ? known->second.reason : "nobody knows why");
+    }
+    if (!all_of_the_tree) continue;
+    EXPECT_EQ(found, is_known ? known->second.cases : 0) << name;
+  }
+}
+
+TEST(OperatorVectorsTest, NoOperatorIsWrongOrSendsMoreOftenThanPyTorchs) {
   const std::string folder = case_folder();
   const CasesByMesh by_mesh = read_cases(folder);
   std::map<std::string, Count> counts;
@@ -207,6 +268,7 @@ TEST(OperatorVectorsTest, NoOperatorGivesAWrongValueOrGradient) {
     all.absent += count.absent;
     all.refused_though_demanded += count.refused_though_demanded;
   }
+  expect_few_collectives(counts);
   std::printf("%-22s %6d %8d %6d %7d\n", "all", all.right, all.refused, all.wrong, all.absent);
   EXPECT_GT(all.right, 0) << "no case in " << folder;
   EXPECT_EQ(all.refused_though_demanded, 0);
@@ -230,7 +292,7 @@ TEST(OperatorVectorsTest, NoOperatorIsWrongOrRefusedOnADevice) {
       const std::string name = test::text_of(item.at("op"));
       const auto op = operators().find(name);
       if (op == operators().end() || item.at("inputs").as_array().empty()) continue;
-      const auto [wrong, refusal] = try_case(item, op->second, place);
+      const auto [wrong, refusal, collectives] = try_case(item, op->second, place);
       if (!wrong.empty()) ADD_FAILURE() << test::text_of(item.at("id")) << ": " << wrong;
       if (!refusal.empty() && test::text_of(item.at("demand")) == "value") {
         ++refusals[name + ": " + refusal];

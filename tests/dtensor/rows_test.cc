@@ -4,11 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <utility>
 
 #include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/ops/attention.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/convolution.h"
@@ -53,8 +55,6 @@ TEST(RowsTest, AlongACutDimNothingIsGathered) {
   test::run_ranks(3, [&](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {3});
     for (const auto& [name, function] : std::vector<std::pair<const char*, Function>>{
-             {"softmax", [](const Tensor& x) { return softmax(x, 0); }},
-             {"log_softmax", [](const Tensor& x) { return log_softmax(x, 0); }},
              {"cumsum", [](const Tensor& x) { return cumsum(x, 0); }},
              {"cumprod", [](const Tensor& x) { return cumprod(x, 0); }},
              {"layer_norm",
@@ -81,6 +81,55 @@ TEST(RowsTest, AlongACutDimNothingIsGathered) {
       weighed(y).backward();
       EXPECT_EQ(difference(x.grad().full_tensor(), gradient_of(function, whole), {1e-12, 1e-12}),
                 "");
+    }
+  });
+}
+
+// Rows that are gathered sooner than another collective takes spare the way back one.
+TEST(RowsTest, SoftmaxAlongACutDimGathersOnlySmallRows) {
+  const Tensor many = randn({900, 3}, {1}, kDoubles), few = many.slice(0, 0, 7);
+  test::run_ranks(3, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {3});
+    for (const Function& function : {Function([](const Tensor& x) { return softmax(x, 0); }),
+                                     Function([](const Tensor& x) { return log_softmax(x, 0); })}) {
+      for (const Tensor& whole : {many, few}) {
+        const bool stays_cut = whole.size(0) == 900;
+        const Tensor x = distribute_tensor(whole, mesh, {Shard(0)}, {.source_rank = -1});
+        EXPECT_EQ(function(x).placements(), Placements{Shard(0)});
+        x.requires_grad_();
+        CommCounter counter;
+        const Tensor y = function(x);
+        EXPECT_EQ(counter.get_total_counts(), 1) << counter;
+        EXPECT_EQ(y.placements(), Placements{stays_cut ? Placement(Shard(0)) : Replicate()});
+        EXPECT_EQ(difference(y.full_tensor(), function(whole), {1e-13, 1e-13}), "");
+        const Tensor loss = weighed(y);
+        counter.reset();
+        loss.backward();
+        EXPECT_EQ(counter.get_total_counts(), stays_cut ? 1 : 0) << counter;
+        EXPECT_EQ(difference(x.grad().full_tensor(), gradient_of(function, whole), {1e-12, 1e-12}),
+                  "");
+      }
+    }
+  });
+}
+
+// What a stretch of a row has may be no number, or lie below all others.
+TEST(RowsTest, SoftmaxOfCutRowsTakesInfinitiesAsTheWholeRowDoes) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  const Tensor whole =
+      tensor({-kInf, -kInf, 1.0, 2.0, 3.0, kInf, -kInf, -kInf, -kInf, kNan, 4.0, 0.0},
+             {.dtype = DType::f64})
+          .view({4, 3});
+  test::run_ranks(3, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {3});
+    for (const Placement& cut : {Shard(0), Shard(1)}) {
+      const Tensor x = distribute_tensor(whole, mesh, {cut}, {.source_rank = -1});
+      for (const int dim : {0, 1}) {
+        EXPECT_EQ(difference(softmax(x, dim).full_tensor(), softmax(whole, dim), {1e-15, 0}), "");
+        EXPECT_EQ(
+            difference(log_softmax(x, dim).full_tensor(), log_softmax(whole, dim), {1e-15, 0}), "");
+      }
     }
   });
 }

@@ -30,28 +30,29 @@ Tensor run_local(const Op<A, V>& op, std::span<const Tensor* const> inputs, cons
   return Tensor(op.local(Locals({locals, inputs.size()}), attributes, numbers, Site{}));
 }
 
-/// The reduced form of each Partial input that the gradient saves.
-std::vector<Brought> reduced_inputs(const PreparedCall& call, std::span<const Tensor* const> inputs,
+/// The inputs that the gradient saves and that came from other ranks, as the kernel had them, so
+/// that backward need not bring them again. What has become larger is not kept.
+std::vector<Brought> brought_inputs(const PreparedCall& call, std::span<const Tensor* const> inputs,
                                     Saves saves);
 
-/// @param reduced filled where a gradient will be wanted
+/// @param brought filled where a gradient will be wanted
 template <typename A, typename V>
 Tensor run_distributed(const Op<A, V>& op, std::span<const Tensor* const> inputs,
-                       const A& attributes, const V& numbers, std::vector<Brought>* reduced) {
+                       const A& attributes, const V& numbers, std::vector<Brought>* brought) {
   std::array<Placed, kFewInputs> few;
   std::vector<Placed> many(inputs.size() > kFewInputs ? inputs.size() : 0);
   Placed* const placed = many.empty() ? few.data() : many.data();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     placed[i] =
         Placed(inputs[i]->local(), inputs[i]->spec(),
-               (reduced != nullptr && inputs[i]->requires_grad()) || RunTwiceScope::stands());
+               (brought != nullptr && inputs[i]->requires_grad()) || RunTwiceScope::stands());
   }
   CallKey key;
   append_key(key, attributes);
   PreparedCall prepared =
       prepare_call(view_of(op, attributes), {placed, inputs.size()}, std::move(key));
-  if (reduced != nullptr && op.saves.inputs != 0)
-    *reduced = reduced_inputs(prepared, inputs, op.saves);
+  if (brought != nullptr && op.saves.inputs != 0)
+    *brought = brought_inputs(prepared, inputs, op.saves);
   std::vector<const LocalTensor*> locals;
   for (const LocalTensor& local : prepared.locals) locals.push_back(&local);
   if (prepared.output.is_outside()) [[unlikely]]
@@ -73,17 +74,17 @@ Tensor call(const Op<A, V>& op, std::span<const Tensor* const> inputs, const A& 
   }
   wants_gradient = wants_gradient && op.backward != nullptr && Graph::is_on();
   const Span span(Span::Kind::op, op.name);
-  std::vector<Brought> reduced;
+  std::vector<Brought> brought;
   Tensor result;
   try {
     result = distributed ? run_distributed(op, inputs, attributes, numbers,
-                                           wants_gradient ? &reduced : nullptr)
+                                           wants_gradient ? &brought : nullptr)
                          : run_local(op, inputs, attributes, numbers);
   } catch (const base::Error& error) {
     tell_call(op.name, inputs, error);
   }
   if (wants_gradient && tensors::is_floating_point(result.dtype())) {
-    record(op, inputs, result, attributes, numbers, reduced);
+    record(op, inputs, result, attributes, numbers, brought);
   }
   return result;
 }

@@ -85,18 +85,45 @@ void tell_call(std::string_view op, std::span<const Tensor* const> inputs,
               error.remedy());
 }
 
-std::vector<Brought> reduced_inputs(const PreparedCall& call, std::span<const Tensor* const> inputs,
-                                    Saves saves) {
-  const auto is_partial = [](const Spec& spec) {
-    return spec && without_partials(spec.layout()) != spec.layout();
-  };
-  std::vector<Brought> reduced;
-  for (std::size_t i = 0; i < inputs.size() && i < 32; ++i) {
-    const bool is_kept = (saves.inputs >> i & 1U) != 0;
-    if (is_kept && is_partial(inputs[i]->spec()) && !is_partial(call.inputs[i]))
-      reduced.push_back({i, Tensor(call.inputs[i], call.locals[i])});
+namespace {
+
+bool is_partial(const Spec& spec) {
+  return without_partials(spec.layout()) != spec.layout();
+}
+
+/// Into how many parts the ranks have cut it.
+std::int64_t parts_of(const Spec& spec) {
+  const DeviceMesh mesh = spec.mesh();
+  std::int64_t parts = 1;
+  for (std::size_t axis = 0; axis < mesh.shape().size(); ++axis)
+    parts *= spec.layout().is_shard(axis) ? mesh.shape()[axis] : 1;
+  return parts;
+}
+
+/// Whether the way from one to the other takes more than cutting.
+bool comes_from_others(const Spec& from, const Spec& to) {
+  const DeviceMesh mesh = from.mesh();
+  for (std::size_t axis = 0; axis < mesh.shape().size(); ++axis) {
+    if (mesh.shape()[axis] > 1 && !from.layout().is_replicate(axis) &&
+        from.layout().differs_on(axis, to.layout()))
+      return true;
   }
-  return reduced;
+  return false;
+}
+
+}  // namespace
+
+// By the specs alone, so that all ranks keep the same.
+std::vector<Brought> brought_inputs(const PreparedCall& call, std::span<const Tensor* const> inputs,
+                                    Saves saves) {
+  std::vector<Brought> brought;
+  for (std::size_t i = 0; i < inputs.size() && i < 32; ++i) {
+    const Spec &own = inputs[i]->spec(), &given = call.inputs[i];
+    if ((saves.inputs >> i & 1U) == 0 || !own || own == given) continue;
+    if (!is_partial(given) && comes_from_others(own, given) && parts_of(given) >= parts_of(own))
+      brought.push_back({i, Tensor(given, call.locals[i])});
+  }
+  return brought;
 }
 
 void OpNodeBase::release() {

@@ -115,13 +115,12 @@ struct Brought {
   Tensor tensor;
 };
 
-/// @param reduced saved instead of inputs that were Partial, so that the gradient need not reduce
-/// them
+/// @param brought saved instead of inputs that lay otherwise
 template <typename A, typename V>
 void record(const Op<A, V>& op, std::span<const Tensor* const> inputs, const Tensor& output,
-            const A& attributes, const V& numbers, std::span<const Brought> reduced = {}) {
+            const A& attributes, const V& numbers, std::span<const Brought> brought = {}) {
   auto* const node = new OpNode<A, V>(op, inputs, output, attributes, numbers);
-  for (const Brought& input : reduced) node->save_instead(input.input, input.tensor);
+  for (const Brought& input : brought) node->save_instead(input.input, input.tensor);
   Graph::set_producer(output, base::Counted<Node>(node));
   for (const Tensor* input : inputs) {
     if (input->local().storage() == output.local().storage()) Graph::mark_view(output, *input);

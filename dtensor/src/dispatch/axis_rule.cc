@@ -48,6 +48,8 @@ void append_cut_rules(const Operation& operation, ReduceOp over, std::vector<Axi
   indices.erase(kBroadcast);
   for (const int index : indices) {
     AxisRule rule{{}, cut_along(operation.output, index)};
+    const auto place = static_cast<std::size_t>(index);
+    if (place < operation.evenly.size()) rule.evenly = operation.evenly[place];
     if (rule.output.is_replicate()) rule.output = Partial(over);
     for (const Operand& input : operation.inputs) {
       rule.inputs.push_back(cut_along(input.indices, index));

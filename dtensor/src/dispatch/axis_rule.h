@@ -17,6 +17,8 @@ namespace dtrun::dtensor::sharding {
 struct AxisRule {
   Placements inputs;  ///< one per operand
   Placement output;
+  /// What the ranks of all axes that take it, multiplied, have to divide; 0: nothing.
+  std::int64_t evenly = 0;
 };
 
 /// Which index of the operation runs over every dim of a tensor, as the letters of an einsum.
@@ -29,6 +31,7 @@ struct Operand {
   tensors::DType dtype;
   Indices indices;
   bool wants_gradient = false;  ///< and the way back is counted
+  bool is_saved = false;        ///< for the gradients of the others
 };
 /// What the rules need to know of an operation.
 struct Operation {
@@ -41,6 +44,8 @@ struct Operation {
   bool is_weighed_both_ways = false;
   std::optional<Layout> wished = {};
   double work = 0;  ///< multiplications and additions of all ranks, where none is done twice
+  /// Of each index, the number that the ranks which cut it divide; 0 or none: any may cut it.
+  std::vector<std::int64_t> evenly = {};
 };
 
 /// All operands and the result are replicated.

@@ -1,7 +1,8 @@
 // A result that becomes Partial is charged the bytes (not the latency) of the reduction that it
 // puts off, so that a free choice of inputs wins, and of two that are not free the one that moves
 // less in the end. An operation that is weighed both ways is charged what is known of the rest: the
-// way of its result to where it is wished, that of the gradients, and the work that ranks do twice.
+// way of its result to where it is wished, that of the gradients, that of operands which backward
+// brings again, and the work that ranks do twice.
 // Of its ways whose times differ by less than a fifth, the one with fewer collectives is taken: the
 // model of time is no closer, and each collective has ranks wait for each other.
 #include "dispatch/choice.h"
@@ -135,6 +136,7 @@ class Chooser {
   /// operand as it stands.
   void weigh_picked() {
     ++tried_;
+    if (!are_cut_evenly()) return;
     for (std::size_t a = 0; is_ragged_ && a < picked_.size(); ++a) {
       if (!fits_axis(rule_on(a), mesh_shape_[a])) return;
     }
@@ -146,6 +148,8 @@ class Chooser {
       for (std::size_t i = 0; i < layouts_.size(); ++i) choice.inputs[i].set(a, rule.inputs[i]);
       choice.output.set(a, rule.output);
     }
+    if (!partials_agree(choice.output) || !std::ranges::all_of(choice.inputs, partials_agree))
+      return;
     if (is_ragged_) {
       for (Layout& layout : choice.inputs) put_ragged_outermost(layout);
       put_ragged_outermost(choice.output);
@@ -158,6 +162,27 @@ class Chooser {
     }
   }
   const AxisRule& rule_on(std::size_t axis) const { return rules_[picked_[axis]]; }
+  /// Where a rule wants it.
+  bool are_cut_evenly() const {
+    for (std::size_t axis = 0; axis < picked_.size(); ++axis) {
+      const std::int64_t number = rule_on(axis).evenly;
+      std::int64_t ranks = 1;
+      for (std::size_t other = 0; number != 0 && other < picked_.size(); ++other)
+        ranks *= picked_[other] == picked_[axis] ? mesh_shape_[other] : 1;
+      if (number != 0 && number % ranks != 0) return false;
+    }
+    return true;
+  }
+  /// No tensor is a sum along one axis and a maximum along another.
+  static bool partials_agree(const Layout& layout) {
+    std::optional<ReduceOp> first;
+    for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
+      if (!layout.is_partial(axis)) continue;
+      if (!first) first = layout.reduce_op(axis);
+      if (!partials_mix(*first, layout.reduce_op(axis))) return false;
+    }
+    return true;
+  }
 
   /// Takes over the order in which operand `leader` is cut now, wherever the same axes cut it.
   void follow_order(std::size_t leader, Choice& choice) const {
@@ -224,7 +249,7 @@ class Chooser {
 
   /// Of the result to where it is wished, and of the gradients: that of the result comes as it is
   /// wished, and those of the operands go to where these lie.
-  PlanCost cost_of_rest(const Choice& choice) const {
+  PlanCost cost_of_rest(const Choice& choice) {
     PlanCost cost;
     bool any_gradient = false;
     for (std::size_t i = 0; i < layouts_.size(); ++i) {
@@ -233,6 +258,9 @@ class Chooser {
       any_gradient = true;
       cost +=
           cost_between(of.shape, gradient_of(i, choice), without_partials(layouts_[i]), of.dtype);
+    }
+    for (std::size_t i = 0; i < layouts_.size(); ++i) {
+      if (is_brought_again(i, choice)) cost += cost_of(i, choice.inputs[i]);
     }
     cost.seconds += repeated_work(choice);
     if (!operation_.wished) return cost;
@@ -244,6 +272,22 @@ class Chooser {
                            operation_.output_dtype);
     }
     return cost;
+  }
+
+  /// An operand that the gradient of another one needs, and that is not kept as it came because
+  /// that is larger.
+  bool is_brought_again(std::size_t operand, const Choice& choice) const {
+    if (!operation_.inputs[operand].is_saved) return false;
+    bool is_needed = false;
+    for (std::size_t i = 0; i < layouts_.size(); ++i)
+      is_needed = is_needed || (i != operand && operation_.inputs[i].wants_gradient);
+    return is_needed && parts_of(choice.inputs[operand]) < parts_of(layouts_[operand]);
+  }
+  std::int64_t parts_of(const Layout& layout) const {
+    std::int64_t parts = 1;
+    for (std::size_t axis = 0; axis < layout.axes(); ++axis)
+      parts *= layout.is_shard(axis) ? mesh_shape_[axis] : 1;
+    return parts;
   }
 
   /// Seconds that this rank works more than where all axes cut the work, back as well.

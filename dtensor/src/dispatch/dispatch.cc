@@ -101,11 +101,16 @@ sharding::Choice choice_of(const sharding::AxisRule& rule) {
 
 /// The wish of the caller, where it is one for this result. Ragged cuts are left alone.
 const ResultWish* wish_for(const OpView& op, const DeviceMesh& mesh) {
-  const ResultWish* const wish =
-      op.weighed == Weighed::both_ways ? ResultWish::innermost() : nullptr;
+  const ResultWish* const wish = op.weighed == Weighed::forward ? nullptr : ResultWish::innermost();
+  if (wish != nullptr && wish->of == ResultWish::Of::module && op.weighed != Weighed::both_ways)
+    return nullptr;
   if (wish == nullptr || wish->mesh.body() != mesh.body()) return nullptr;
   const auto is_ragged = [](const Placement& placement) { return placement.is_ragged(); };
   return std::ranges::any_of(wish->placements, is_ragged) ? nullptr : wish;
+}
+
+bool is_weighed_both_ways(const OpView& op, const DeviceMesh& mesh) {
+  return op.weighed >= Weighed::there_and_back || wish_for(op, mesh) != nullptr;
 }
 
 /// Null where the result has no such dim.
@@ -132,15 +137,17 @@ CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Pla
                                              : Layout::whole(mesh.shape().size()));
   }
   const Meta output = op.meta(op.op, op.attributes, metas);
-  Rules rules(metas, output, mesh.size());
+  Rules rules(metas, output);
   op.rules(op.op, op.attributes, rules, metas);
+  rules.drop_uneven(mesh.shape());
   RuleProbe* const probe = RuleProbe::current();
   const auto forced = probe != nullptr ? probe->note(op.name, rules.rules()) : std::nullopt;
   rules.keep_ragged(layouts);
-  if (op.weighed == Weighed::both_ways) {
+  if (is_weighed_both_ways(op, mesh)) {
     std::vector<bool> gradients;
     for (const Placed& input : inputs) gradients.push_back(input.wants_gradient());
-    rules.weigh_both_ways(gradients, wished_layout(wish_for(op, mesh), output.shape));
+    rules.weigh_both_ways(gradients, op.saves.inputs,
+                          wished_layout(wish_for(op, mesh), output.shape));
   }
   const sharding::Choice choice =
       forced ? choice_of(*forced)
@@ -177,6 +184,7 @@ void append_weights(CallKey& key, const OpView& op, const DeviceMesh& mesh,
   for (const Placement& placement : wish->placements) {
     key.push_back(static_cast<std::int64_t>(placement.kind()));
     key.push_back(placement.is_shard() ? placement.dim() : 0);
+    key.push_back(placement.is_partial() ? static_cast<std::int64_t>(placement.reduce_op()) : 0);
   }
 }
 

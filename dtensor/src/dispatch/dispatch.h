@@ -19,6 +19,7 @@ struct OpView {
   Meta (*meta)(const void* op, const void* attributes, Metas inputs);
   void (*rules)(const void* op, const void* attributes, Rules& rules, Metas inputs);
   Weighed weighed;
+  Saves saves;
 };
 
 template <typename A, typename V>
@@ -32,7 +33,8 @@ OpView view_of(const Op<A, V>& op, const A& attributes) {
           [](const void* o, const void* a, Rules& rules, Metas inputs) {
             static_cast<const Op<A, V>*>(o)->rules(rules, inputs, *static_cast<const A*>(a));
           },
-          op.weighed};
+          op.weighed,
+          op.saves};
 }
 
 /// A tensor without its graph: this rank's part and its spec. A local tensor has no spec.

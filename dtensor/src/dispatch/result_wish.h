@@ -10,8 +10,13 @@
 namespace dtrun::dtensor {
 
 struct ResultWish {
+  /// Of a call in place it is certain that its result goes there; a module's wish is for the last
+  /// of the calls in it.
+  enum class Of { module, call_in_place };
+
   DeviceMesh mesh;
   Placements placements;  ///< negative dims count from the end of the result
+  Of of = Of::module;
 
   /// Of this thread: those that stand are added to, and the last one is what counts.
   static void enter(ResultWish wish);

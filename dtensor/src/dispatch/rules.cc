@@ -1,5 +1,6 @@
 #include "dispatch/rules.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -7,7 +8,7 @@
 
 namespace dtrun::dtensor {
 
-Rules::Rules(Metas inputs, const Meta& output, int ranks) : ranks_(ranks) {
+Rules::Rules(Metas inputs, const Meta& output) {
   for (const Meta& input : inputs) operation_.inputs.push_back({input.shape, input.dtype, {}});
   operation_.output_shape = output.shape;
   operation_.output_dtype = output.dtype;
@@ -35,6 +36,11 @@ Rules::Indices Rules::each_dim(const tensors::Shape& shape) {
   return indices;
 }
 
+Rules& Rules::only_evenly(std::vector<std::int64_t> numbers) {
+  operation_.evenly = std::move(numbers);
+  return *this;
+}
+
 Rules& Rules::all_but(int dim) {
   Indices each = each_dim(operation_.inputs[0].shape);
   if (!each.empty()) each[static_cast<std::size_t>(dim)] = sharding::kBroadcast;
@@ -52,9 +58,18 @@ Rules& Rules::cut_all(ReduceOp over) {
   return *this;
 }
 
-Rules& Rules::weigh_both_ways(const std::vector<bool>& gradients, std::optional<Layout> wished) {
-  for (std::size_t i = 0; i < gradients.size(); ++i)
+void Rules::drop_uneven(const std::vector<int>& mesh_shape) {
+  std::erase_if(rules_, [&](const sharding::AxisRule& rule) {
+    return std::ranges::none_of(mesh_shape, [&](int ranks) { return rule.evenly % ranks == 0; });
+  });
+}
+
+Rules& Rules::weigh_both_ways(const std::vector<bool>& gradients, std::uint32_t saved,
+                              std::optional<Layout> wished) {
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
     operation_.inputs[i].wants_gradient = gradients[i];
+    operation_.inputs[i].is_saved = i < 32 && (saved >> i & 1U) != 0;
+  }
   operation_.is_weighed_both_ways = true;
   operation_.wished = std::move(wished);
   return *this;
@@ -62,6 +77,16 @@ Rules& Rules::weigh_both_ways(const std::vector<bool>& gradients, std::optional<
 
 Rules& Rules::commutes(ReduceOp op) {
   return also({Partial(op)}, Partial(op));
+}
+
+Rules& Rules::rearranges(std::size_t input) {
+  linear(input);
+  for (const ReduceOp op : {ReduceOp::max, ReduceOp::min, ReduceOp::product}) {
+    Placements inputs(operation_.inputs.size(), Replicate());
+    inputs[input] = Partial(op);
+    also(std::move(inputs), Partial(op));
+  }
+  return *this;
 }
 
 Rules& Rules::additive() {

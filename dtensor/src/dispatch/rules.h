@@ -20,9 +20,7 @@ using Metas = std::span<const Meta>;
 
 class Rules {
  public:
-  /// @param ranks of the mesh
-  Rules(Metas inputs, const Meta& output, int ranks);
-  int ranks() const { return ranks_; }
+  Rules(Metas inputs, const Meta& output);
 
   using Indices = sharding::Indices;
 
@@ -30,6 +28,9 @@ class Rules {
   Rules& pointwise();
   /// Sets the indices; sharding::kBroadcast for a dim that is not cut.
   Rules& indices(std::vector<Indices> inputs, Indices output);
+  /// An index is cut only where as many ranks as divide its number have equal shares. @param
+  /// numbers of each index; 0: it may be cut anyhow
+  Rules& only_evenly(std::vector<std::int64_t> numbers);
   /// Gives each dim an index of its own, in order.
   static Indices each_dim(const tensors::Shape& shape);
   /// Inputs and result have the same dims, and `dim` is not cut.
@@ -41,6 +42,9 @@ class Rules {
   Rules& cut_all(ReduceOp over = ReduceOp::sum);
   /// For one input: the operation commutes with the reduction of a Partial input.
   Rules& commutes(ReduceOp op);
+  /// It only moves this input's elements, or puts zeros beside them: it commutes with all
+  /// reductions.
+  Rules& rearranges(std::size_t input = 0);
   /// Jointly linear in all inputs: the result is Partial if all of them are.
   Rules& additive();
   /// Linear in each input separately: the result is Partial if exactly one of them is.
@@ -54,15 +58,18 @@ class Rules {
   /// Lets operands with ragged cuts keep them where no other cut prevents it.
   Rules& keep_ragged(const std::vector<Layout>& layouts);
 
+  /// Leaves out the rules that no axis of the mesh can take.
+  void drop_uneven(const std::vector<int>& mesh_shape);
   /// Told last.
-  /// @param gradients which operands want one
-  Rules& weigh_both_ways(const std::vector<bool>& gradients, std::optional<Layout> wished);
+  /// @param gradients which operands want one @param saved a bit for each operand that is needed
+  /// back
+  Rules& weigh_both_ways(const std::vector<bool>& gradients, std::uint32_t saved,
+                         std::optional<Layout> wished);
 
   const sharding::Operation& operation() const { return operation_; }
   const std::vector<sharding::AxisRule>& rules() const { return rules_; }
 
  private:
-  int ranks_;
   sharding::Operation operation_;
   std::vector<sharding::AxisRule> rules_;
 };

@@ -1,6 +1,7 @@
 // Comparisons, logic, and what chooses between two tensors.
 #include "dtrun/base/error.h"
 #include "ops/elementwise.h"
+#include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -70,10 +71,20 @@ constexpr Op<> kWhere{
     },
     .saves = saves_input(0)};
 
+/// The extreme of what the ranks have is that of the whole.
+template <ReduceOp kOver>
+void extreme_rules(Rules& r, Metas, const None&) {
+  r.pointwise().cut_all();
+  r.also({Partial(kOver), Replicate()}, Partial(kOver));
+  r.also({Replicate(), Partial(kOver)}, Partial(kOver));
+  r.also({Partial(kOver), Partial(kOver)}, Partial(kOver));
+}
+
 /// All of it where the first is ahead, half where they are equal.
 template <Tensor (*kAhead)(const Tensor&, const Tensor&)>
 Tensors extreme_gradients(const Context<None, None>& c) {
-  const Tensor a = c.input(0), b = c.input(1), zero = zeros_like(c.grad());
+  const Tensor a = without_partial(c.input(0)), b = without_partial(c.input(1));
+  const Tensor zero = zeros_like(c.grad());
   const Tensor shared = where(eq(a, b), c.grad() * 0.5, c.grad());
   return {c.needs(0) ? back_to(c, 0, where(kAhead(b, a), zero, shared)) : Tensor(),
           c.needs(1) ? back_to(c, 1, where(kAhead(a, b), zero, shared)) : Tensor()};
@@ -81,13 +92,13 @@ Tensors extreme_gradients(const Context<None, None>& c) {
 
 constexpr Op<> kMaximum{.name = "maximum",
                         .meta = promoted,
-                        .rules = elementwise_rules,
+                        .rules = extreme_rules<ReduceOp::max>,
                         .local = run_binary<tensors::maximum>,
                         .backward = extreme_gradients<gt>,
                         .saves = saves_inputs(0, 1)};
 constexpr Op<> kMinimum{.name = "minimum",
                         .meta = promoted,
-                        .rules = elementwise_rules,
+                        .rules = extreme_rules<ReduceOp::min>,
                         .local = run_binary<tensors::minimum>,
                         .backward = extreme_gradients<lt>,
                         .saves = saves_inputs(0, 1)};

@@ -4,10 +4,13 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 #include <type_traits>
+#include <utility>
 
 #include "autograd/node.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/result_wish.h"
 #include "dtrun/dtensor/autograd/tensor.h"
 #include "move/move_observer.h"
 
@@ -32,6 +35,16 @@ const Tensor& assign(const Tensor& target, const Tensor& result);
 /// An operand that is the target itself is read as it was.
 const Tensor& unless_same(const Tensor& target, const Tensor& old, const Tensor& other);
 
+/// Calls the operation, whose result is to lie as the target does.
+template <typename Operation>
+Tensor wishing_for(const Tensor& target, Operation operation) {
+  std::optional<ResultWish> wish;
+  if (target.is_distributed())
+    wish = ResultWish{target.device_mesh(), target.placements(), ResultWish::Of::call_in_place};
+  const ResultWishScope scope(std::move(wish));
+  return operation();
+}
+
 /// @param operation of the tensor as it was and the others @param kernel of the parts, in place; it
 /// is called where the parts are enough; nullptr: there is none
 template <typename Operation, typename Kernel>
@@ -49,7 +62,7 @@ const Tensor& in_place(const char* name, const Tensor& target, Others others, Op
     }
   }
   const Tensor old = as_it_was(target, others);
-  const Tensor result = operation(old);
+  const Tensor result = wishing_for(target, [&] { return operation(old); });
   check_result(name, target, result);
   return assign(target, result);
 }

@@ -20,9 +20,36 @@ using namespace in_place_steps;
 using base::Error;
 using base::ErrorCode;
 
+/// Where the overwritten tensor lies.
+struct Overwritten {
+  Spec spec;
+  Shape part;
+  Device device;
+};
+/// Value, old -> value.
+constexpr Op<None, Overwritten> kOverwrite{
+    .name = "copy_",
+    .meta = [](Metas in, const None&) { return in[0]; },
+    .rules = [](Rules& r, Metas, const None&) { r.pointwise().cut_all(); },
+    .local = [](Locals in, const None&, const Overwritten&, const Site&) { return in[0]; },
+    .backward = [](const Context<None, Overwritten>& c) -> Tensors {
+      if (!c.needs(1)) return {c.grad(), Tensor()};
+      const Overwritten& old = c.numbers();
+      if (!old.spec) return {c.grad(), tensors::zeros(old.part, {c.dtype(1), old.device})};
+      const Spec spec = make_spec(old.spec.mesh(), without_partials(old.spec.layout()),
+                                  old.spec.shape(), c.dtype(1));
+      return {c.grad(),
+              Tensor(spec, tensors::zeros(spec.local_box().shape, {c.dtype(1), old.device}))};
+    }};
+
 /// The old numbers have no part in the result; what made them has a gradient still: 0.
 Tensor overwritten(const Tensor& old, const Tensor& value) {
-  return where(ones_like(old.detach()).to(DType::boolean), value.to(old.dtype()), old);
+  Tensor fitting = value.to(old.dtype());
+  if (old.is_distributed() && fitting.is_distributed())
+    fitting = fitting.redistribute(old.placements(), old.spec().shard_order());
+  const Tensor* const inputs[] = {&fitting, &old};
+  return recorded(kOverwrite, std::span<const Tensor* const>(inputs), fitting.detach(), None{},
+                  Overwritten{old.spec(), old.local().shape(), old.device()});
 }
 
 using OneIntoOne = Tensor (*)(const Tensor&);
@@ -426,7 +453,9 @@ const Tensor& InPlaceMethods::copy_(const Tensor& source) const {
     return assign(self(), overwritten(as_it_was(self(), {}), whole));
   }
   if (source.numel() == 1) {
-    return assign(self(), everywhere(source, self()));
+    const Tensor whole = everywhere(source, self());
+    if (!needs_graph(self(), {})) return assign(self(), whole);
+    return assign(self(), overwritten(as_it_was(self(), {}), whole));
   }
   throw Error(ErrorCode::kInvalidArgument,
               "copy_ of a local tensor of shape " + tensors::shape_to_string(source.shape()) +
@@ -438,7 +467,9 @@ const Tensor& InPlaceMethods::fill_(Scalar value) const {
   check_writable("fill_", self());
   if (needs_graph(self(), {})) {
     const Tensor number = tensors::full({}, value, {self().dtype(), self().device()});
-    return assign(self(), overwritten(as_it_was(self(), {}), number));
+    const Tensor all =
+        self().is_distributed() ? everywhere(number, self()) : number.expand(self().shape());
+    return assign(self(), overwritten(as_it_was(self(), {}), all));
   }
   if (MoveObserver::rehearsing() || is_outside_mesh(self())) return self();
   self().local().storage()->count_write();

@@ -9,6 +9,7 @@
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/index.h"
 #include "ops/elementwise.h"
+#include "ops/index_rows.h"
 #include "ops/named_dim.h"
 
 namespace dtrun::dtensor {
@@ -27,8 +28,11 @@ struct Origin {
 using IndexContext = Context<IndexedDim, None>;
 using PickContext = Context<IndexedDim, Origin>;
 
+Tensor add_at_rows(const Tensor& table, const Tensor& positions, const Tensor& rows);
+
 /// What the gradients of picked elements are added to.
-Tensor zero_like_picked_from(const PickContext& c) {
+template <typename A>
+Tensor zero_like_picked_from(const Context<A, Origin>& c) {
   const Spec& spec = c.numbers().spec;
   if (!spec) return Tensor(tensors::zeros(c.shape(0), {c.dtype(0), c.grad().device()}));
   const Spec whole =
@@ -99,7 +103,7 @@ void select_rules(Rules& r, Metas in, const IndexedDim& a) {
   Rules::Indices output = each;
   if (!each.empty()) output[static_cast<std::size_t>(a.dim)] = positions;
   const Rules::Indices list(in[1].shape.size(), each.empty() ? sharding::kBroadcast : positions);
-  r.indices({each, list}, output).cut_all().linear(0);
+  r.indices({each, list}, output).cut_all().rearranges(0);
 }
 
 constexpr Op<IndexedDim, Origin> kIndexSelect{
@@ -117,7 +121,8 @@ constexpr Op<IndexedDim, Origin> kIndexSelect{
       return {index_add(zero_like_picked_from(c), c.attributes().dim, c.input(1), c.grad()),
               Tensor()};
     },
-    .saves = saves_input(1)};
+    .saves = saves_input(1),
+    .weighed = Weighed::there_and_back};
 
 /// The dim of the positions is whole in index and source; what is added to may be cut along it.
 void add_slices_rules(Rules& r, Metas in, const IndexedDim& a) {
@@ -162,6 +167,101 @@ constexpr Op<IndexedDim, Number> kIndexAdd{
     },
     .saves = saves_input(1)};
 
+// --- Rows.
+
+Shape with_positions(const Shape& positions, const Shape& a) {
+  Shape shape = positions;
+  for (std::size_t d = 1; d < a.size(); ++d) shape.push_back(a[d]);
+  return shape;
+}
+
+/// The letters of the positions stand behind those of the table, of which the first is its own.
+struct RowLetters {
+  Rules::Indices table, positions, rows;
+  RowLetters(const Meta& of_table, const Meta& of_positions)
+      : table(Rules::each_dim(of_table.shape)) {
+    for (std::size_t d = 0; d < of_positions.shape.size(); ++d)
+      positions.push_back(static_cast<int>(table.size() + d));
+    rows = positions;
+    rows.insert(rows.end(), table.begin() + 1, table.end());
+  }
+};
+
+LocalTensor listed(const LocalTensor& positions) {
+  return positions.reshape({positions.numel()});
+}
+
+/// What the gradients of rows are added to. Where ranks have those of different positions, each
+/// adds its own.
+Tensor zero_table(const Context<None, Origin>& c, int position_dims) {
+  const Spec& spec = c.numbers().spec;
+  if (!spec) return zero_like_picked_from(c);
+  Layout layout = without_partials(spec.layout());
+  const Placements of_rows = c.grad().placements();
+  for (std::size_t axis = 0; axis < of_rows.size(); ++axis) {
+    if (of_rows[axis].is_shard() && of_rows[axis].dim() < position_dims)
+      layout.set(axis, Partial());
+  }
+  const Spec parts = make_spec(spec.mesh(), layout, c.shape(0), c.dtype(0));
+  return Tensor(parts, tensors::zeros(parts.local_box().shape, {c.dtype(0), c.grad().device()}));
+}
+
+constexpr Op<None, Origin> kRowsAt{
+    .name = "index",
+    .meta = [](Metas in, const None&) -> Meta {
+      return {with_positions(in[1].shape, in[0].shape), in[0].dtype};
+    },
+    .rules =
+        [](Rules& r, Metas in, const None&) {
+          const RowLetters letters(in[0], in[1]);
+          r.indices({letters.table, letters.positions}, letters.rows).cut_all().rearranges(0);
+        },
+    .local = [](Locals in, const None&, const Origin&, const Site& site) -> LocalTensor {
+      const Shape shape = with_positions(in[1].shape(), in[0].shape());
+      const Stretch part = stretch_of("index", listed(in[1]), in[0], 0, site, 0);
+      if (part.empty) return no_part(shape, in[0]);
+      return part.or_none(tensors::index_select(in[0], 0, part.index)).reshape(shape);
+    },
+    .backward = [](const Context<None, Origin>& c) -> Tensors {
+      const Tensor positions = c.input(1);
+      return {add_at_rows(zero_table(c, positions.dim()), positions, c.grad()), Tensor()};
+    },
+    .saves = saves_input(1),
+    .weighed = Weighed::there_and_back};
+
+/// Into a table, positions, rows -> the table.
+constexpr Op<> kAddAtRows{
+    .name = "index_backward",
+    .meta = [](Metas in, const None&) { return in[0]; },
+    .rules =
+        [](Rules& r, Metas in, const None&) {
+          const RowLetters letters(in[0], in[1]);
+          const std::size_t dims = letters.positions.size();
+          Rules::Indices rows = letters.rows;
+          std::fill_n(rows.begin(), dims, sharding::kBroadcast);
+          r.indices({letters.table, Rules::Indices(dims, sharding::kBroadcast), rows},
+                    letters.table)
+              .cut_all();
+          for (int d = 0; d < static_cast<int>(dims); ++d)
+            r.also({Partial(), Shard(d), Shard(d)}, Partial());
+        },
+    .local = [](Locals in, const None&, const None&, const Site& site) -> LocalTensor {
+      const Stretch part = stretch_of("index", listed(in[1]), in[0], 0, site, 0);
+      if (part.empty) return in[0].clone();
+      Shape rows = in[0].shape();
+      rows[0] = in[1].numel();
+      return tensors::index_add(in[0], 0, part.index, part.or_none(in[2].reshape(rows)));
+    },
+    .backward = [](const Context<None, None>& c) -> Tensors {
+      return {c.grad(), Tensor(), c.needs(2) ? rows_at(c.grad(), c.input(1)) : Tensor()};
+    },
+    .saves = saves_input(1)};
+
+Tensor add_at_rows(const Tensor& table, const Tensor& positions, const Tensor& rows) {
+  const Tensor* const inputs[] = {&table, &positions, &rows};
+  return call(kAddAtRows, std::span<const Tensor* const>(inputs));
+}
+
 // --- Elements.
 
 /// The dims that index and tensor have in common, and are as large in both, may be cut.
@@ -201,7 +301,7 @@ constexpr Op<IndexedDim, Origin> kGather{
           if (!index.empty()) {
             index[static_cast<std::size_t>(a.dim)] = static_cast<int>(index.size());
           }
-          r.indices({source, index}, index).cut_all().linear(0);
+          r.indices({source, index}, index).cut_all().rearranges(0);
         },
     .local = [](Locals in, const IndexedDim& a, const Origin&, const Site& site) -> LocalTensor {
       const Stretch part = stretch_of("gather", in[1], in[0], a.dim, site);
@@ -310,12 +410,6 @@ Tensor call_three(const Op<A, V>& op, const Tensor& a, const Tensor& b, const Te
   return call(op, std::span<const Tensor* const>(inputs), attributes, numbers);
 }
 
-Shape with_positions(const Shape& positions, const Shape& a) {
-  Shape shape = positions;
-  for (std::size_t d = 1; d < a.size(); ++d) shape.push_back(a[d]);
-  return shape;
-}
-
 }  // namespace
 
 Tensor index_select(const Tensor& a, int dim, const Tensor& index) {
@@ -366,13 +460,16 @@ Tensor embedding(const Tensor& positions, const Tensor& table,
                       "embedding with padding_idx " + std::to_string(*padding_idx),
                       "the table has " + std::to_string(table.size(0)) + " rows");
   }
-  const Tensor list = positions.reshape({positions.numel()});
-  Tensor rows = index_select(table, 0, list);
+  Tensor rows = rows_at(table, wide_positions(positions));
   if (padding_idx) {
     const std::int64_t padding = *padding_idx < 0 ? *padding_idx + table.size(0) : *padding_idx;
-    rows = where(eq(list, padding).unsqueeze(1), rows.detach(), rows);
+    rows = where(eq(positions, padding).unsqueeze(-1), rows.detach(), rows);
   }
-  return rows.reshape(with_positions(positions.shape(), table.shape()));
+  return rows;
+}
+
+Tensor rows_at(const Tensor& table, const Tensor& positions) {
+  return call(kRowsAt, table, positions, None{}, Origin{table.spec()});
 }
 
 }  // namespace dtrun::dtensor

@@ -5,6 +5,7 @@
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops/index.h"
+#include "ops/index_rows.h"
 #include "ops/masks.h"
 
 namespace dtrun::dtensor {
@@ -72,7 +73,7 @@ void require_dims_for(std::string_view op, const Tensor& a, const Tensors& posit
 
 /// What x[i, j] picks: slices of a tensor whose first dims are one.
 struct Picked {
-  Tensor list;       ///< 1-D, in that dim
+  Tensor positions;  ///< in that dim
   Shape flat_shape;  ///< of the tensor
   Shape shape;       ///< of the result
 };
@@ -91,7 +92,7 @@ Picked picked(std::string_view op, const Tensor& a, const Tensors& given) {
     rows *= size;
   }
   found.shape = joint.shape();
-  found.list = joint.reshape({joint.numel()});
+  found.positions = joint;
   found.flat_shape = {rows};
   for (std::size_t d = positions.size(); d < a.shape().size(); ++d) {
     found.shape.push_back(a.shape()[d]);
@@ -107,7 +108,7 @@ Tensor index(const Tensor& a, const Tensor& positions) {
 }
 Tensor index(const Tensor& a, const Tensors& positions) {
   const Picked at = picked("index", a, positions);
-  return index_select(a.reshape(at.flat_shape), 0, at.list).reshape(at.shape);
+  return rows_at(a.reshape(at.flat_shape), at.positions);
 }
 
 Tensor index_put(const Tensor& a, const Tensor& positions, const Tensor& values, PutMode mode) {
@@ -116,13 +117,14 @@ Tensor index_put(const Tensor& a, const Tensor& positions, const Tensor& values,
 Tensor index_put(const Tensor& a, const Tensors& positions, const Tensor& values, PutMode mode) {
   const Picked at = picked("index_put", a, positions);
   Shape slices = at.flat_shape;
-  slices[0] = at.list.numel();
+  slices[0] = at.positions.numel();
+  const Tensor list = at.positions.reshape({slices[0]});
   const Tensor flat = a.reshape(at.flat_shape);
   const Tensor placed = values.expand(at.shape).reshape(slices);
-  if (mode == PutMode::accumulate) return index_add(flat, 0, at.list, placed).reshape(a.shape());
+  if (mode == PutMode::accumulate) return index_add(flat, 0, list, placed).reshape(a.shape());
   Shape column(slices.size(), 1);
   column[0] = slices[0];
-  return scatter(flat, 0, at.list.reshape(column).expand(slices), placed).reshape(a.shape());
+  return scatter(flat, 0, list.reshape(column).expand(slices), placed).reshape(a.shape());
 }
 
 Tensor one_hot(const Tensor& classes, std::optional<std::int64_t> num_classes) {

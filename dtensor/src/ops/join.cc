@@ -5,6 +5,7 @@
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/view_arguments.h"
 #include "ops/named_dim.h"
+#include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -55,7 +56,8 @@ constexpr Op<JoinedDim> kCat{
         start += length;
       }
       return gradients;
-    }};
+    },
+    .weighed = Weighed::there_and_back};
 
 }  // namespace
 
@@ -101,11 +103,15 @@ Tensor stack(const Tensors& tensors, int dim) {
 }
 
 Tensors split(const Tensor& a, const std::vector<std::int64_t>& sizes, int dim) {
-  tensors::check_split_sizes(a.shape(), named_dim("split", a, dim), sizes);
+  const int along = named_dim("split", a, dim);
+  tensors::check_split_sizes(a.shape(), along, sizes);
+  // Gathered once, and not for each piece.
+  const bool is_cut = sizes.size() > 1 && is_cut_along(a, along);
+  const Tensor whole = is_cut ? brought_whole_along(a, along) : a;
   Tensors pieces;
   std::int64_t start = 0;
   for (const std::int64_t size : sizes) {
-    pieces.push_back(a.narrow(dim, start, size));
+    pieces.push_back(whole.narrow(along, start, size));
     start += size;
   }
   return pieces;

@@ -222,19 +222,23 @@ bool has_cut_classes(const Tensor& scores) {
          });
 }
 
-Tensor losses_of_rows(const Tensor& scores, const Tensor& target, Ignored ignored) {
-  const Cause cause("cross_entropy", Cause::Wish::implied);
-  if (!has_cut_classes(scores)) return call(kCrossEntropy, scores, target, ignored);
-  const Tensor numbers = scores.detach();
-  Placements whole_rows = scores.placements();
-  for (Placement& placement : whole_rows) {
+/// A number of each row, where the scores of the row are.
+Tensor beside_rows(const Tensor& scores, const Tensor& numbers) {
+  Placements rows = scores.placements();
+  for (Placement& placement : rows) {
     if (!placement.is_shard(0)) placement = Replicate();
   }
   ShardOrder order = scores.spec().shard_order();
   order.erase(1);
-  const Tensor sums =
-      logsumexp(scores.dtype() == DType::f64 ? numbers : numbers.to(DType::f32), {1})
-          .redistribute(whole_rows, order);
+  return numbers.redistribute(rows, order);
+}
+
+Tensor losses_of_rows(const Tensor& scores, const Tensor& target, Ignored ignored) {
+  const Cause cause("cross_entropy", Cause::Wish::implied);
+  if (!has_cut_classes(scores)) return call(kCrossEntropy, scores, target, ignored);
+  const Tensor numbers = scores.detach();
+  const Tensor sums = beside_rows(
+      scores, logsumexp(scores.dtype() == DType::f64 ? numbers : numbers.to(DType::f32), {1}));
   const Tensor* const inputs[] = {&scores, &target, &sums};
   return call(kCutLoss, std::span<const Tensor* const>(inputs), ignored);
 }
@@ -261,7 +265,10 @@ Tensor target_weights(const Tensor& target, const LossOptions& options, std::int
     if (options.reduction != Reduction::mean) return {};
     return call(kCounted, target, Ignored{options.ignore_index}).to(dtype);
   }
-  const Tensor weight = options.weight.detach().to(dtype);
+  Tensor weight = options.weight.detach().to(dtype);
+  // All of it before it stands beside each row.
+  if (weight.is_distributed())
+    weight = weight.redistribute(Placements(weight.placements().size(), Replicate()));
   return pick(weight.unsqueeze(0).expand({target.size(0), classes}), target,
               {options.ignore_index, classes});
 }
@@ -358,7 +365,11 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const LossOptio
     const Tensor loss = cross_entropy(logits.unsqueeze(0), target.unsqueeze(0), options);
     return loss.dim() == 0 ? loss : loss.squeeze(0);
   }
-  const Tensor scores = class_rows(logits), rows = target.reshape({target.numel()});
+  const Cause cause("cross_entropy", Cause::Wish::implied);
+  const Tensor scores = class_rows(logits);
+  Tensor rows = target.reshape({target.numel()});
+  // Once, for all that asks for them.
+  if (has_cut_classes(scores) && rows.is_distributed()) rows = beside_rows(scores, rows);
   const Tensor weights = target_weights(rows, options, scores.size(1), scores.dtype());
   Tensor losses;
   if (options.label_smoothing > 0) {

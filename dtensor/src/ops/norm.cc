@@ -133,7 +133,8 @@ Tensors gradients_of_cut(const NormContext& c) {
 
 Tensors norm_gradients(const NormContext& c) {
   if (Graph::is_on()) return norm_formula(c);
-  if (has_cut_rows(c.input(0), c.attributes().dims)) return gradients_of_cut(c);
+  // The gradient lies as the result did.
+  if (has_cut_rows(c.grad(), c.attributes().dims)) return gradients_of_cut(c);
   const Tensor g = c.grad(), x = c.input(0);
   const Tensor weight = c.inputs() > 1 ? c.input(1) : Tensor();
   const Tensor* const inputs[] = {&g, &x, &weight};
@@ -159,12 +160,18 @@ constexpr Op<NormDims, NormEps> kNorm{
       return run_norm(in[0], a, options).output;
     },
     .backward = norm_gradients,
-    .saves = saves_inputs(0, 1)};
+    .saves = saves_inputs(0, 1),
+    .weighed = Weighed::there_and_back};
 
 /// @param inputs x, [weight, [bias]]
 Tensor normed(std::span<const Tensor* const> inputs, const NormDims& dims, const NormEps& eps) {
   const Tensor& x = *inputs[0];
   if (!has_cut_rows(x, dims.dims)) return call(kNorm, inputs, dims, eps);
+  // The gradient of a weight that is whole needs another collective where rows are cut.
+  const bool has_whole_weight =
+      inputs.size() > 1 && !is_cut_along(*inputs[1], last_dims_of(*inputs[1], dims.dims));
+  if (has_whole_weight && comes_sooner_whole(x, last_dims_of(x, dims.dims)))
+    return call(kNorm, inputs, dims, eps);
   const Tensor none;
   const Tensor& weight = inputs.size() > 1 ? *inputs[1] : none;
   const Tensor& bias = inputs.size() > 2 ? *inputs[2] : none;

@@ -2,7 +2,7 @@
 // in one collective each way.
 #pragma once
 
-#include "dtrun/dtensor/autograd/tensor.h"
+#include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
 
@@ -14,6 +14,7 @@ struct CutNorm {
   double eps;
 };
 
+ReducedDims last_dims_of(const Tensor& a, int dims);
 /// Whether ranks hold different stretches of a row.
 bool has_cut_rows(const Tensor& a, int dims);
 /// Lies as `a` does. @param weight, bias undefined where there is none

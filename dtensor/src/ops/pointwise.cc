@@ -24,7 +24,8 @@ constexpr Op<> kAdd{
       return {c.needs(0) ? back_to(c, 0, c.grad()) : Tensor(),
               c.needs(1) ? back_to(c, 1, c.grad()) : Tensor()};
     },
-    .partial_gradient = PartialGradient::passed_on};
+    .partial_gradient = PartialGradient::passed_on,
+    .weighed = Weighed::in_place};
 
 constexpr Op<> kSub{
     .name = "sub",
@@ -36,7 +37,8 @@ constexpr Op<> kSub{
       return {c.needs(0) ? back_to(c, 0, c.grad()) : Tensor(),
               c.needs(1) ? back_to(c, 1, neg(c.grad())) : Tensor()};
     },
-    .partial_gradient = PartialGradient::passed_on};
+    .partial_gradient = PartialGradient::passed_on,
+    .weighed = Weighed::in_place};
 
 constexpr Op<> kMul{
     .name = "mul",
@@ -48,7 +50,8 @@ constexpr Op<> kMul{
       return {c.needs(0) ? back_to(c, 0, mul(c.grad(), c.input(1))) : Tensor(),
               c.needs(1) ? back_to(c, 1, mul(c.grad(), c.input(0))) : Tensor()};
     },
-    .saves = saves_inputs(0, 1)};
+    .saves = saves_inputs(0, 1),
+    .weighed = Weighed::there_and_back};
 
 constexpr Op<> kDiv{
     .name = "div",
@@ -64,7 +67,8 @@ constexpr Op<> kDiv{
           c.needs(0) ? back_to(c, 0, of_a) : Tensor(),
           c.needs(1) ? back_to(c, 1, mul(neg(c.grad()), div(div(c.input(0), b), b))) : Tensor()};
     },
-    .saves = saves_inputs(0, 1)};
+    .saves = saves_inputs(0, 1),
+    .weighed = Weighed::there_and_back};
 
 Meta divided_by_number(Metas in, const Kind& a) {
   Meta meta = with_number(in, a);

@@ -38,7 +38,7 @@ constexpr Op<FlippedDims> kFlip{.name = "flip",
                                 .rules =
                                     [](Rules& r, Metas in, const FlippedDims& a) {
                                       whole_along(r, in[0].shape, a.dims);
-                                      r.linear(0);
+                                      r.rearranges();
                                     },
                                 .local = [](Locals in, const FlippedDims& a, const None&,
                                             const Site&) { return tensors::flip(in[0], a.dims); },
@@ -58,7 +58,7 @@ constexpr Op<FlippedDims, Shifts> kRoll{
           // No dims: all elements as one line.
           const std::vector<int> all = Rules::each_dim(in[0].shape);
           whole_along(r, in[0].shape, a.dims.empty() ? all : a.dims);
-          r.linear(0);
+          r.rearranges();
         },
     .local = [](Locals in, const FlippedDims& a, const Shifts& v,
                 const Site&) { return tensors::roll(in[0], v.by, a.dims); },
@@ -127,7 +127,7 @@ Meta of_matrices(Metas in, const None&) {
 }
 void any_cut(Rules& r, Metas in, const None&) {
   const Rules::Indices each = Rules::each_dim(in[0].shape);
-  r.indices({each}, each).cut_all().linear(0);
+  r.indices({each}, each).cut_all().rearranges();
 }
 constexpr Op<None, Diagonal> kTril{
     .name = "tril",
@@ -178,7 +178,8 @@ constexpr Op<Pads, Number> kPad{
       for (std::int64_t& size : cropped) size = -size;
       return {pad(c.grad(), cropped)};
     },
-    .partial_gradient = PartialGradient::passed_on};
+    .partial_gradient = PartialGradient::passed_on,
+    .weighed = Weighed::there_and_back};
 
 }  // namespace
 

@@ -1,10 +1,15 @@
 #include "ops/reduced_dims.h"
-#include "move/cause.h"
+
+#include <limits>
 
 #include "dtrun/base/error.h"
+#include "dtrun/dtensor/plan/cost.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/pointwise.h"
+#include "mesh/mesh_body.h"
+#include "move/cause.h"
 #include "ops/named_dim.h"
+#include "plan/step_cost.h"
 
 namespace dtrun::dtensor {
 
@@ -122,21 +127,54 @@ bool is_cut_along(const Tensor& a, int dim) {
   return is_cut_along(a, ReducedDims{{dim}, KeepDim::yes});
 }
 
+namespace {
+
+struct Lying {
+  Placements placements;
+  ShardOrder order;
+};
+/// How `a` lies, but for these dims, which no axis cuts.
+Lying without_dims(const Tensor& a, const ReducedDims& dims) {
+  Lying lying{a.placements(), a.spec().shard_order()};
+  for (Placement& placement : lying.placements) {
+    if (placement.is_shard() && dims.holds(placement.dim())) placement = Replicate();
+  }
+  for (const int dim : dims.dims) lying.order.erase(dim);
+  return lying;
+}
+
+struct WholeDim {
+  int dim;
+};
+void append_key(CallKey& key, const WholeDim& a) {
+  key.push_back(a.dim);
+}
+constexpr Op<WholeDim> kWholeAlong{
+    .name = "whole_along",
+    .meta = [](Metas in, const WholeDim&) { return in[0]; },
+    .rules = [](Rules& r, Metas, const WholeDim& a) { r.all_but(a.dim).cut_all().rearranges(); },
+    .local = [](Locals in, const WholeDim&, const None&, const Site&) { return in[0]; },
+    .backward = [](const Context<WholeDim, None>& c) -> Tensors { return {c.grad()}; },
+    .partial_gradient = PartialGradient::passed_on,
+    .weighed = Weighed::there_and_back};
+
+}  // namespace
+
 Tensor whole_along(const Tensor& a, int dim) {
   const Cause cause("an operator", Cause::Wish::implied);
-  Placements placements = a.placements();
-  for (Placement& placement : placements) {
-    if (placement.is_shard(dim)) placement = Replicate();
-  }
-  ShardOrder order = a.spec().shard_order();
-  order.erase(dim);
+  const auto [placements, order] = without_dims(a, {{dim}, KeepDim::yes});
   return a.redistribute(placements, order);
+}
+
+Tensor brought_whole_along(const Tensor& a, int dim) {
+  return call(kWholeAlong, a, WholeDim{dim});
 }
 
 Tensor joined_parts(const Tensor& a, const ReducedDims& dims, LocalTensor result) {
   const DeviceMesh mesh = a.device_mesh();
   Shape shape = a.shape();
   for (const int dim : dims.dims) shape[static_cast<std::size_t>(dim)] = result.size(dim);
+  for (int dim = a.dim(); dim < result.dim(); ++dim) shape.push_back(result.size(dim));
   // The parts are equally long now, however the dim was cut before: an even cut of that many
   // elements for each rank.
   Placements placements = a.placements();
@@ -149,6 +187,56 @@ Tensor joined_parts(const Tensor& a, const ReducedDims& dims, LocalTensor result
   const DType dtype = result.dtype();
   return Tensor(make_spec(mesh, placements, shape, dtype, a.spec().shard_order()),
                 std::move(result));
+}
+
+LocalTensor parts_of_all(const Tensor& a, const ReducedDims& dims, LocalTensor result) {
+  if (a.spec().is_outside()) return result;
+  const Tensor joined = joined_parts(a, dims, std::move(result));
+  const auto [whole, order] = without_dims(joined, dims);
+  return joined.redistribute(whole, order).local();
+}
+
+GatherCost gather_cost(const Tensor& a, const ReducedDims& dims) {
+  const DeviceMesh mesh = a.device_mesh();
+  const Layout& layout = a.spec().layout();
+  const CostModel costs{.links = mesh.body()->links};
+  Layout whole = layout;
+  GatherCost cost;
+  double bytes_per_second = std::numeric_limits<double>::infinity();
+  for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
+    if (!layout.is_shard(axis) || !dims.holds(layout.dim(axis))) continue;
+    whole.set(axis, Replicate());
+    if (mesh.shape()[axis] == 1) continue;
+    cost.parts *= mesh.shape()[axis];
+    cost.latency += costs.link(axis).latency;
+    bytes_per_second = std::min(bytes_per_second, costs.link(axis).bytes_per_second);
+  }
+  const double bytes = fullest_elements(a.shape(), mesh.shape(), whole) *
+                       static_cast<double>(tensors::item_size(a.dtype()));
+  cost.transfer = bytes / bytes_per_second;
+  return cost;
+}
+
+bool comes_sooner_whole(const Tensor& a, const ReducedDims& dims) {
+  if (!a.requires_grad() || !Graph::is_on()) return false;
+  const GatherCost cost = gather_cost(a, dims);
+  return cost.transfer < cost.latency;
+}
+
+Tensor of_rows(const Tensor& a, const ReducedDims& dims, LocalTensor result) {
+  Shape shape = a.shape();
+  for (const int dim : dims.dims) shape[static_cast<std::size_t>(dim)] = 1;
+  const auto [whole, order] = without_dims(a, dims);
+  const DType dtype = result.dtype();
+  Tensor rows(make_spec(a.device_mesh(), whole, shape, dtype, order), std::move(result));
+  for (std::size_t i = dims.dims.size(); !dims.keeps() && i-- > 0;)
+    rows = rows.squeeze(dims.dims[i]);
+  return rows;
+}
+
+Tensor lying_as(const Tensor& a, LocalTensor local) {
+  const DType dtype = local.dtype();
+  return Tensor(make_spec(a.device_mesh(), a.spec().layout(), a.shape(), dtype), std::move(local));
 }
 
 Tensor diagonal_like(const Tensor& a, std::int64_t n, int ones) {

@@ -45,8 +45,28 @@ Tensor without_partial(const Tensor& a);
 bool is_cut_along(const Tensor& a, const ReducedDims& dims);
 bool is_cut_along(const Tensor& a, int dim);
 /// What each rank made of its stretch of the reduced dims, one after the other.
-/// @param result of this rank, in each of these dims as long as that of any other
+/// @param result of this rank, in each of these dims as long as that of any other; it may have more
+/// dims behind those of `a`
 Tensor joined_parts(const Tensor& a, const ReducedDims& dims, LocalTensor result);
+/// The same of all ranks, on each of them, in one collective for each axis that cuts these dims.
+LocalTensor parts_of_all(const Tensor& a, const ReducedDims& dims, LocalTensor result);
+/// Whole along the dim, in the layout that costs least there and back; in the graph.
+Tensor brought_whole_along(const Tensor& a, int dim);
+
+/// Of rows of which ranks hold stretches.
+struct GatherCost {
+  double latency = 0;   ///< seconds of a collective along the axes that cut them
+  double transfer = 0;  ///< seconds that their elements take
+  int parts = 1;
+};
+GatherCost gather_cost(const Tensor& a, const ReducedDims& dims);
+/// Whether rows of which ranks hold stretches are gathered in less time than the collective of the
+/// way back takes, which whole rows do not need.
+bool comes_sooner_whole(const Tensor& a, const ReducedDims& dims);
+/// What all ranks that hold stretches of a row know of it. @param result has the reduced dims, as 1
+Tensor of_rows(const Tensor& a, const ReducedDims& dims, LocalTensor result);
+/// What a rank made of each of its elements.
+Tensor lying_as(const Tensor& a, LocalTensor local);
 /// The same with the dim whole on every rank.
 Tensor whole_along(const Tensor& a, int dim);
 

@@ -6,8 +6,11 @@
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/reduction.h"
+#include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/ops/reduction.h"
 #include "dtrun/tensor/ops/rows.h"
 #include "move/cause.h"
+#include "move/neutral.h"
 #include "ops/add_matmul.h"
 #include "ops/named_dim.h"
 #include "ops/reduced_dims.h"
@@ -67,7 +70,8 @@ constexpr Op<RowDim> kSoftmax{
     .backward = [](const Context<RowDim, None>& c) -> Tensors {
       return {softmax_gradient(c.grad(), c.output(), c.attributes())};
     },
-    .saves = saves_output()};
+    .saves = saves_output(),
+    .weighed = Weighed::there_and_back};
 
 /// Of log-probabilities softmax is exp.
 Tensor probabilities(const Tensor& log_probabilities, int dim) {
@@ -103,35 +107,57 @@ constexpr Op<RowDim> kLogSoftmax{
     .backward = [](const Context<RowDim, None>& c) -> Tensors {
       return {log_softmax_gradient(c.grad(), c.output(), c.attributes())};
     },
-    .saves = saves_output()};
+    .saves = saves_output(),
+    .weighed = Weighed::there_and_back};
 
-/// x without its row's maximum, of f32 at least: nothing overflows, and only the maxima travel.
+/// The numbers of rows of which ranks hold stretches, without their rows' greatest: nothing
+/// overflows. In f32 at least.
 struct Lowered {
-  DType dtype;  ///< of x
   Tensor x;
-
-  Lowered(const char* op, const Tensor& a, const RowDim& row) : dtype(a.dtype()) {
-    const Meta meta{a.shape(), a.dtype()};
-    row_meta(op, {&meta, 1});
-    const bool is_half = dtype == DType::f16 || dtype == DType::bf16;
-    const Tensor wide = without_partial(is_half ? a.to(DType::f32) : a);
-    x = wide.size(row.dim) == 0 ? wide : wide - amax(wide, {row.dim}, true);
-  }
+  LocalTensor part;
+  LocalTensor exponentials;
+  LocalTensor total;  ///< of the row's exponentials
 };
+
+/// The greatest number and the sum of each stretch travel, in one collective.
+Lowered lowered(const char* op, const Tensor& a, const RowDim& row) {
+  const Meta meta{a.shape(), a.dtype()};
+  row_meta(op, {&meta, 1});
+  const bool is_half = a.dtype() == DType::f16 || a.dtype() == DType::bf16;
+  const Tensor x = without_partial(is_half ? a.to(DType::f32) : a);
+  const LocalTensor part = x.local();
+  const ReducedDims dims{{row.dim}, KeepDim::yes};
+  const LocalTensor own = reduced_count(part.shape(), dims) == 0
+                              ? neutral_like(part, reduced_shape(part.shape(), dims), ReduceOp::max)
+                              : tensors::amax(part, dims.dims, true);
+  // A stretch of nothing but -inf, or of nothing at all, counts for nothing.
+  const LocalTensor lowest = tensors::where(tensors::isinf(own), 0, own);
+  const LocalTensor sums = tensors::sum(tensors::exp(tensors::sub(part, lowest)), dims.dims, true);
+  const LocalTensor all = parts_of_all(x, dims, tensors::stack({own, sums}, x.dim()));
+  const LocalTensor greatest_of_each = all.select(x.dim(), 0);
+  const LocalTensor greatest = tensors::amax(greatest_of_each, dims.dims, true);
+  const LocalTensor weights = tensors::exp(tensors::sub(greatest_of_each, greatest));
+  const LocalTensor low = tensors::sub(part, greatest);
+  return {x, low, tensors::exp(low),
+          tensors::sum(tensors::mul(all.select(x.dim(), 1), weights), dims.dims, true)};
+}
 
 Tensor softmax_of_cut(const Tensor& a, const RowDim& row) {
   const Cause cause("softmax", Cause::Wish::implied);
   const NoGrad no_grad;
-  const Lowered lowered("softmax", a, row);
-  const Tensor e = exp(lowered.x);
-  return (e / sum(e, {row.dim}, true)).to(lowered.dtype);
+  const Lowered low = lowered("softmax", a, row);
+  return lying_as(low.x, tensors::div(low.exponentials, low.total).to(a.dtype()));
 }
 
 Tensor log_softmax_of_cut(const Tensor& a, const RowDim& row) {
   const Cause cause("log_softmax", Cause::Wish::implied);
   const NoGrad no_grad;
-  const Lowered lowered("log_softmax", a, row);
-  return (lowered.x - log(sum(exp(lowered.x), {row.dim}, true))).to(lowered.dtype);
+  const Lowered low = lowered("log_softmax", a, row);
+  return lying_as(low.x, tensors::sub(low.part, tensors::log(low.total)).to(a.dtype()));
+}
+
+bool stays_cut(const Tensor& a, const RowDim& row) {
+  return is_cut_along(a, row.dim) && !comes_sooner_whole(a, {{row.dim}, KeepDim::yes});
 }
 
 RowDim row_dim(std::string_view op, const Tensor& a, int dim) {
@@ -142,13 +168,13 @@ RowDim row_dim(std::string_view op, const Tensor& a, int dim) {
 
 Tensor softmax(const Tensor& a, int dim) {
   const RowDim row = row_dim("softmax", a, dim);
-  if (!is_cut_along(a, row.dim)) return call(kSoftmax, a, row);
+  if (!stays_cut(a, row)) return call(kSoftmax, a, row);
   return recorded(kSoftmax, a, softmax_of_cut(a, row), row);
 }
 
 Tensor log_softmax(const Tensor& a, int dim) {
   const RowDim row = row_dim("log_softmax", a, dim);
-  if (!is_cut_along(a, row.dim)) return call(kLogSoftmax, a, row);
+  if (!stays_cut(a, row)) return call(kLogSoftmax, a, row);
   return recorded(kLogSoftmax, a, log_softmax_of_cut(a, row), row);
 }
 

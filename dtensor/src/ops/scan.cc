@@ -63,10 +63,6 @@ LocalTensor before_this_part(const Tensor& x, const Scan& a, const LocalTensor& 
                                    : all.narrow(a.dim, mine + 1, all.size(a.dim) - mine - 1);
 }
 
-Tensor lying_as(const Tensor& x, const LocalTensor& local) {
-  return Tensor(make_spec(x.device_mesh(), x.spec().layout(), x.shape(), local.dtype()), local);
-}
-
 /// Halves are added up in f32, as the kernels do, and rounded once.
 LocalTensor widened(const LocalTensor& part) {
   const bool is_half = part.dtype() == DType::f16 || part.dtype() == DType::bf16;

@@ -75,14 +75,26 @@ Tensor order_of_candidates(const Tensor& a, const SortedDim& by) {
   return gather(positions, by.dim, call(kOrder, values, by));
 }
 
+/// Two collectives, of candidates and of their positions, for one of all elements.
 bool candidates_suffice(const Tensor& a, const SortedDim& by) {
-  return by.kept > 0 && is_cut_along(a, by.dim) && smallest_part(a, by.dim) >= by.kept;
+  if (by.kept <= 0 || !is_cut_along(a, by.dim) || smallest_part(a, by.dim) < by.kept) return false;
+  const GatherCost whole = gather_cost(a, {{by.dim}, KeepDim::yes});
+  const auto item = static_cast<double>(tensors::item_size(a.dtype()));
+  const double share = static_cast<double>(by.kept * whole.parts) * (item + sizeof(std::int64_t)) /
+                       (static_cast<double>(a.size(by.dim)) * item);
+  return whole.latency + whole.transfer * share < whole.transfer;
 }
 
 Sorted sorted(const Tensor& a, const SortedDim& by) {
-  const Tensor indices =
-      candidates_suffice(a, by) ? order_of_candidates(a, by) : call(kOrder, a, by);
-  return {gather(a, by.dim, indices), indices};
+  if (candidates_suffice(a, by)) {
+    const Tensor indices = order_of_candidates(a, by);
+    return {gather(a, by.dim, indices), indices};
+  }
+  // Brought once, for the order and for the values.
+  Tensor x = without_partial(a);
+  if (is_cut_along(x, by.dim)) x = brought_whole_along(x, by.dim);
+  const Tensor indices = call(kOrder, x, by);
+  return {gather(x, by.dim, indices), indices};
 }
 
 }  // namespace

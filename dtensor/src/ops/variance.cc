@@ -1,4 +1,5 @@
-// var and stddev. Where ranks hold different stretches, from the distances from the common mean.
+// var and stddev. Where ranks hold different stretches, what travels are the stretches' means and
+// the squares of the distances from them.
 #include <algorithm>
 
 #include "dtrun/dtensor/autograd/grad.h"
@@ -7,7 +8,7 @@
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops/reduction.h"
 #include "move/cause.h"
-#include "ops/reduced_dims.h"
+#include "ops/cut_rows.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -21,23 +22,27 @@ double divisor_of(const Shape& shape, const ReducedDims& a, double correction) {
   return std::max(0.0, static_cast<double>(reduced_count(shape, a)) - correction);
 }
 
-/// Of var, with the reduced dims 1, on its way to x.
-Tensor variance_gradient(const Tensor& x, const Tensor& g, const SpreadContext& c) {
+/// Of var, with the reduced dims 1, on its way to x. The second input, if there is one, is x's
+/// mean.
+Tensors variance_gradient(const SpreadContext& c, const Tensor& g) {
   const ReducedDims& a = c.attributes();
-  const double divisor = divisor_of(x.shape(), a, c.numbers().correction);
-  return (g * (2 / divisor)) * (x - mean(x, a.dims, true));
+  const Tensor x = without_partial(c.input(0));
+  const bool is_known = c.inputs() > 1 && !Graph::is_on();
+  const Tensor center = is_known ? c.input(1) : mean(x, a.dims, true);
+  Tensors gradients(c.inputs());
+  gradients[0] = (g * (2 / divisor_of(x.shape(), a, c.numbers().correction))) * (x - center);
+  return gradients;
 }
 
 Tensors var_gradient(const SpreadContext& c) {
-  return {
-      variance_gradient(without_partial(c.input(0)), with_dims_back(c.grad(), c.attributes()), c)};
+  return variance_gradient(c, with_dims_back(c.grad(), c.attributes()));
 }
 
 Tensors stddev_gradient(const SpreadContext& c) {
   const Tensor g = with_dims_back(c.grad(), c.attributes());
   const Tensor y = without_partial(with_dims_back(c.output(), c.attributes()));
   const Tensor of_var = where(eq(y, 0), zeros_like(y), g / (y * 2));
-  return {variance_gradient(without_partial(c.input(0)), of_var, c)};
+  return variance_gradient(c, of_var);
 }
 
 using SpreadKernel = LocalTensor (*)(const LocalTensor&, const std::vector<int>&, double, bool);
@@ -58,22 +63,33 @@ constexpr Op<ReducedDims, Correction> kVar{
     .rules = keep_reduced_whole,
     .local = run_spread<tensors::var>,
     .backward = var_gradient,
-    .saves = saves_input(0)};
+    .saves = saves_inputs(0, 1)};
 constexpr Op<ReducedDims, Correction> kStddev{
     .name = "std",
     .meta = [](Metas in, const ReducedDims& a) { return floating_result("std", in, a); },
     .rules = keep_reduced_whole,
     .local = run_spread<tensors::stddev>,
     .backward = stddev_gradient,
-    .saves = {1, true}};
+    .saves = {0b11, true}};
 
-/// In f32 at least.
-Tensor variance_over_ranks(const Tensor& a, const ReducedDims& dims, double correction) {
-  const Cause cause("var", Cause::Wish::implied);
-  const bool half = a.dtype() == DType::f16 || a.dtype() == DType::bf16;
-  const Tensor x = half ? a.to(DType::f32) : a;
-  const Tensor squares = sum(square(x - mean(x, dims.dims, true)), dims.dims, dims.keeps());
-  return without_partial(squares) / divisor_of(x.shape(), dims, correction);
+using OfVariance = LocalTensor (*)(const LocalTensor&);
+
+/// Where ranks hold different stretches. @param of what is made of the variance
+Tensor spread_of_cut(const Op<ReducedDims, Correction>& op, const Tensor& x,
+                     const ReducedDims& dims, double correction, OfVariance of) {
+  const Cause cause(op.name, Cause::Wish::implied);
+  require_floating(op.name, x.dtype());
+  Tensor value, center;
+  {
+    const NoGrad no_grad;
+    CutRows rows(x, {dims.dims, KeepDim::yes}, Distances::from_mean);
+    rows.merge();
+    const double divisor = divisor_of(x.shape(), dims, correction);
+    value = of_rows(x, dims, of(tensors::div(rows.squares(), divisor)).to(x.dtype()));
+    center = of_rows(x, {dims.dims, KeepDim::yes}, rows.mean());
+  }
+  const Tensor* const inputs[] = {&x, &center};
+  return recorded(op, std::span<const Tensor* const>(inputs), value, dims, Correction{correction});
 }
 
 }  // namespace
@@ -82,18 +98,15 @@ Tensor var(const Tensor& a, const std::vector<int>& dims, double correction, boo
   const ReducedDims reduced = reduced_dims("var", a, dims, keepdim);
   const Tensor x = without_partial(a);
   if (!is_cut_along(x, reduced)) return call(kVar, x, reduced, Correction{correction});
-  require_floating("var", x.dtype());
-  const Tensor value = variance_over_ranks(x.detach(), reduced, correction);
-  return recorded(kVar, x, value.to(x.dtype()), reduced, Correction{correction});
+  return spread_of_cut(kVar, x, reduced, correction,
+                       [](const LocalTensor& variance) { return variance; });
 }
 
 Tensor stddev(const Tensor& a, const std::vector<int>& dims, double correction, bool keepdim) {
   const ReducedDims reduced = reduced_dims("std", a, dims, keepdim);
   const Tensor x = without_partial(a);
   if (!is_cut_along(x, reduced)) return call(kStddev, x, reduced, Correction{correction});
-  require_floating("std", x.dtype());
-  const Tensor value = sqrt(variance_over_ranks(x.detach(), reduced, correction));
-  return recorded(kStddev, x, value.to(x.dtype()), reduced, Correction{correction});
+  return spread_of_cut(kStddev, x, reduced, correction, tensors::sqrt);
 }
 
 }  // namespace dtrun::dtensor

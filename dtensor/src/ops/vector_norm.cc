@@ -1,5 +1,5 @@
 // norm and logsumexp. Both can be made of what each rank makes of its part: the norm of the parts'
-// norms is the norm.
+// norms is the norm. Some norms are sums or extremes, and stay Partial.
 #include <cmath>
 #include <limits>
 
@@ -38,7 +38,6 @@ Tensor gradient_of_extreme(const Tensor& x, const Tensor& y, const Tensor& g,
 /// sign(x) |x|^(p - 1) / norm^(p - 1), and 0 where that is no number.
 Tensor gradient_of_power(const Tensor& x, const Tensor& y, const Tensor& g, double p) {
   const Tensor zero = zeros_like(x);
-  if (p == 1) return g * sign(x);
   if (p == 2) return where(eq(y, 0), zero, x * (g / y));
   const Tensor scaled = sign(x) * pow(abs(x), p - 1) * (g * pow(y, 1 - p));
   return where(logical_or(eq(y, 0), eq(x, 0)), zero, scaled);
@@ -49,21 +48,40 @@ Tensors norm_gradient(const NormContext& c) {
   const double p = c.numbers().power;
   const Tensor x = without_partial(c.input(0)), g = with_dims_back(c.grad(), a);
   if (p == 0) return {zeros_like(x)};
+  if (p == 1) return {g * sign(x)};
   const Tensor y = without_partial(with_dims_back(c.output(), a));
   return {std::isinf(p) ? gradient_of_extreme(x, y, g, a) : gradient_of_power(x, y, g, p)};
 }
 
-constexpr Op<ReducedDims, Power> kNorm{
-    .name = "norm",
-    .meta = [](Metas in, const ReducedDims& a) -> Meta {
-      require_floating("norm", in[0].dtype);
-      return {reduced_shape(in[0].shape, a), in[0].dtype};
-    },
-    .rules = keep_reduced_whole,
-    .local = [](Locals in, const ReducedDims& a, const Power& v,
-                const Site&) { return norm_of(in[0], a, v.power); },
-    .backward = norm_gradient,
-    .saves = {1, true}};
+constexpr Op<ReducedDims, Power> norm_by(void (*rules)(Rules&, Metas, const ReducedDims&)) {
+  return {.name = "norm",
+          .meta = [](Metas in, const ReducedDims& a) -> Meta {
+            require_floating("norm", in[0].dtype);
+            return {reduced_shape(in[0].shape, a), in[0].dtype};
+          },
+          .rules = rules,
+          .local = [](Locals in, const ReducedDims& a, const Power& v,
+                      const Site&) { return norm_of(in[0], a, v.power); },
+          .backward = norm_gradient,
+          .saves = {1, true}};
+}
+
+/// The norm of the whole is the sum, or an extreme, of the norms of the ranks' stretches.
+template <ReduceOp kOver>
+void made_of_parts(Rules& r, Metas in, const ReducedDims& a) {
+  reduction_indices(r, in[0].shape, a).cut_all(kOver);
+}
+
+constexpr Op<ReducedDims, Power> kNorm = norm_by(keep_reduced_whole);
+constexpr Op<ReducedDims, Power> kNormOfSums = norm_by(made_of_parts<ReduceOp::sum>);
+constexpr Op<ReducedDims, Power> kGreatestSize = norm_by(made_of_parts<ReduceOp::max>);
+constexpr Op<ReducedDims, Power> kLeastSize = norm_by(made_of_parts<ReduceOp::min>);
+
+const Op<ReducedDims, Power>& norm_op(double power) {
+  if (power == 0 || power == 1) return kNormOfSums;
+  if (!std::isinf(power)) return kNorm;
+  return power > 0 ? kGreatestSize : kLeastSize;
+}
 
 constexpr Op<ReducedDims> kLogSumExp{
     .name = "logsumexp",
@@ -83,9 +101,9 @@ constexpr Op<ReducedDims> kLogSumExp{
 
 Tensor norm_over_ranks(const Tensor& x, const ReducedDims& dims, double power) {
   const Cause cause("norm", Cause::Wish::implied);
-  if (power == 0) return sum(ne(x, 0), dims.dims, dims.keeps()).to(x.dtype());
-  const LocalTensor own = norm_of(x.local(), {dims.dims, KeepDim::yes}, power);
-  return call(kNorm, joined_parts(x, dims, own), dims, Power{power});
+  const ReducedDims kept{dims.dims, KeepDim::yes};
+  const LocalTensor all = parts_of_all(x, dims, norm_of(x.local(), kept, power));
+  return of_rows(x, dims, norm_of(all, kept, power));
 }
 
 }  // namespace
@@ -94,7 +112,8 @@ Tensor norm(const Tensor& a, double power, const std::vector<int>& dims, bool ke
   const ReducedDims reduced = reduced_dims("norm", a, dims, keepdim);
   if (std::isinf(power) || power < 0) require_some("norm", a.shape(), reduced);
   const Tensor x = without_partial(a);
-  if (!is_cut_along(x, reduced)) return call(kNorm, x, reduced, Power{power});
+  const Op<ReducedDims, Power>& op = norm_op(power);
+  if (&op != &kNorm || !is_cut_along(x, reduced)) return call(op, x, reduced, Power{power});
   require_floating("norm", x.dtype());
   return recorded(kNorm, x, norm_over_ranks(x.detach(), reduced, power), reduced, Power{power});
 }
@@ -104,8 +123,10 @@ Tensor logsumexp(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
   const ReducedDims reduced = reduced_dims("logsumexp", a, dims, keepdim);
   const Tensor x = without_partial(a);
   if (!is_cut_along(x, reduced)) return call(kLogSumExp, x, reduced);
-  const Tensor parts = joined_parts(x, reduced, tensors::logsumexp(x.local(), reduced.dims, true));
-  return recorded(kLogSumExp, x, call(kLogSumExp, parts, reduced), reduced);
+  const LocalTensor all =
+      parts_of_all(x, reduced, tensors::logsumexp(x.local(), reduced.dims, true));
+  const Tensor result = of_rows(x, reduced, tensors::logsumexp(all, reduced.dims, true));
+  return recorded(kLogSumExp, x, result, reduced);
 }
 
 }  // namespace dtrun::dtensor

@@ -85,6 +85,7 @@ void reshape_rules(Rules& r, Metas in, const Sizes& a) {
   const Shape& to = a.sizes;
   Rules::Indices input(from.size(), kBroadcast);
   Rules::Indices output(to.size(), kBroadcast);
+  std::vector<std::int64_t> evenly;
   int index = 0;
   std::size_t i = 0;
   std::size_t j = 0;
@@ -107,10 +108,14 @@ void reshape_rules(Rules& r, Metas in, const Sizes& a) {
       }
     }
     const bool alone = i == first_i + 1 && j == first_j + 1;
-    const bool even = from[first_i] % r.ranks() == 0 && to[first_j] % r.ranks() == 0;
-    if (left == right && (alone || even)) input[first_i] = output[first_j] = index++;
+    if (left != right) continue;
+    input[first_i] = output[first_j] = index++;
+    evenly.push_back(alone ? 0 : std::gcd(from[first_i], to[first_j]));
   }
-  r.indices({std::move(input)}, std::move(output)).cut_all().linear(0);
+  r.indices({std::move(input)}, std::move(output))
+      .only_evenly(std::move(evenly))
+      .cut_all()
+      .rearranges();
 }
 
 /// Nobody writes to a gradient on its way: it may share its elements on some ranks alone.
@@ -133,7 +138,8 @@ constexpr Op<Sizes> kReshape{.name = "reshape",
                                    return site.output && shares ? reshaped.clone() : reshaped;
                                  },
                              .backward = back_to_shape,
-                             .partial_gradient = PartialGradient::passed_on};
+                             .partial_gradient = PartialGradient::passed_on,
+                             .weighed = Weighed::there_and_back};
 
 constexpr Op<Sizes> kReshapeGradient{
     .name = "reshape",
@@ -155,7 +161,8 @@ constexpr Op<Sizes> kView{
     .local = [](Locals in, const Sizes& a, const None&,
                 const Site& site) { return in[0].view(site.output_shape(a.sizes)); },
     .backward = back_to_shape,
-    .partial_gradient = PartialGradient::passed_on};
+    .partial_gradient = PartialGradient::passed_on,
+    .weighed = Weighed::there_and_back};
 
 constexpr Op<Sizes> kExpand{
     .name = "expand",
@@ -170,7 +177,7 @@ constexpr Op<Sizes> kExpand{
             output.push_back(stretched ? kBroadcast : static_cast<int>(d));
             if (d >= added) input.push_back(output.back());
           }
-          r.indices({std::move(input)}, std::move(output)).cut_all().linear(0);
+          r.indices({std::move(input)}, std::move(output)).cut_all().rearranges();
         },
     .local = [](Locals in, const Sizes& a, const None&,
                 const Site& site) { return in[0].expand(site.output_shape(a.sizes)); },
@@ -199,7 +206,7 @@ constexpr Op<DimOrder> kPermute{
     .rules =
         [](Rules& r, Metas in, const DimOrder& a) {
           Rules::Indices input = Rules::each_dim(in[0].shape);
-          r.indices({std::move(input)}, a.dims).cut_all().linear(0);
+          r.indices({std::move(input)}, a.dims).cut_all().rearranges();
         },
     .local = [](Locals in, const DimOrder& a, const None&,
                 const Site&) { return in[0].permute(a.dims); },
@@ -221,7 +228,7 @@ constexpr Op<OneDim> kUnsqueeze{
           Rules::Indices input = Rules::each_dim(in[0].shape);
           Rules::Indices output = input;
           output.insert(output.begin() + a.dim, kBroadcast);
-          r.indices({std::move(input)}, std::move(output)).cut_all().linear(0);
+          r.indices({std::move(input)}, std::move(output)).cut_all().rearranges();
         },
     .local = [](Locals in, const OneDim& a, const None&,
                 const Site&) { return in[0].unsqueeze(a.dim); },
@@ -245,7 +252,7 @@ constexpr Op<OneDim> kSqueeze{
           Rules::Indices output = input;
           output.erase(output.begin() + a.dim);
           input[static_cast<std::size_t>(a.dim)] = kBroadcast;
-          r.indices({std::move(input)}, std::move(output)).cut_all().linear(0);
+          r.indices({std::move(input)}, std::move(output)).cut_all().rearranges();
         },
     .local = [](Locals in, const OneDim& a, const None&,
                 const Site&) { return in[0].squeeze(a.dim); },
@@ -272,7 +279,8 @@ constexpr Op<Padding> kUnslice{
           meta.shape[static_cast<std::size_t>(a.range.dim)] = a.size;
           return meta;
         },
-    .rules = [](Rules& r, Metas, const Padding& a) { r.all_but(a.range.dim).cut_all().linear(0); },
+    .rules = [](Rules& r, Metas,
+                const Padding& a) { r.all_but(a.range.dim).cut_all().rearranges(); },
     .local =
         [](Locals in, const Padding& a, const None&, const Site&) {
           Shape shape = in[0].shape();
@@ -296,7 +304,7 @@ constexpr Op<Range> kSlice{
         },
     .rules =
         [](Rules& r, Metas, const Range& a) {
-          r.all_but(a.dim).cut_all().linear(0);
+          r.all_but(a.dim).cut_all().rearranges();
           // One row: whoever has it gives it.
           if (a.of.size() == 1) r.also({Shard(a.dim)}, Partial());
         },
@@ -309,7 +317,8 @@ constexpr Op<Range> kSlice{
       const std::int64_t size = c.shape(0)[static_cast<std::size_t>(range.dim)];
       return {call(kUnslice, c.grad(), Padding{range, size})};
     },
-    .partial_gradient = PartialGradient::passed_on};
+    .partial_gradient = PartialGradient::passed_on,
+    .weighed = Weighed::there_and_back};
 
 struct ToDType {
   DType dtype;
@@ -318,30 +327,33 @@ void append_key(CallKey& key, const ToDType& a) {
   key.push_back(static_cast<std::int64_t>(a.dtype));
 }
 
-constexpr Op<ToDType> kToDType{.name = "to",
-                               .meta =
-                                   [](Metas in, const ToDType& a) {
-                                     return Meta{in[0].shape, a.dtype};
-                                   },
-                               .rules =
-                                   [](Rules& r, Metas in, const ToDType& a) {
-                                     r.pointwise().cut_all();
-                                     // A cast down rounds each part, and the sum of those is
-                                     // another.
-                                     if (tensors::promote_types(in[0].dtype, a.dtype) == a.dtype)
-                                       r.linear(0);
-                                   },
-                               .local = [](Locals in, const ToDType& a, const None&,
-                                           const Site&) { return in[0].to(a.dtype); },
-                               .backward = [](const Context<ToDType, None>& c) -> Tensors {
-                                 return {c.grad().to(c.dtype(0))};
-                               },
-                               .partial_gradient = PartialGradient::reduced};
+constexpr Op<ToDType> kToDType{
+    .name = "to",
+    .meta =
+        [](Metas in, const ToDType& a) {
+          return Meta{in[0].shape, a.dtype};
+        },
+    .rules =
+        [](Rules& r, Metas in, const ToDType& a) {
+          r.pointwise().cut_all();
+          // A cast down rounds each part, and the sum of those is
+          // another.
+          if (tensors::promote_types(in[0].dtype, a.dtype) == a.dtype) r.linear(0);
+          // What is greater stays no less.
+          if (tensors::is_floating_point(in[0].dtype) && tensors::is_floating_point(a.dtype))
+            r.commutes(ReduceOp::max).commutes(ReduceOp::min);
+        },
+    .local = [](Locals in, const ToDType& a, const None&,
+                const Site&) { return in[0].to(a.dtype); },
+    .backward = [](const Context<ToDType, None>& c) -> Tensors {
+      return {c.grad().to(c.dtype(0))};
+    },
+    .partial_gradient = PartialGradient::reduced};
 
 constexpr Op<> kClone{
     .name = "clone",
     .meta = [](Metas in, const None&) { return in[0]; },
-    .rules = [](Rules& r, Metas, const None&) { r.pointwise().cut_all().linear(0); },
+    .rules = [](Rules& r, Metas, const None&) { r.pointwise().cut_all().rearranges(); },
     .local = [](Locals in, const None&, const None&, const Site&) { return in[0].clone(); },
     .backward = [](const Context<None, None>& c) -> Tensors { return {c.grad()}; },
     .partial_gradient = PartialGradient::passed_on};
