@@ -194,6 +194,36 @@ TEST(CommunicationTest, AnOperatorTakesNoMoreCollectivesThanItNeeds) {
        0},
       {"what has moved is kept as it came",
        [&](const Tensor& x) { return x * lying_beside(x, other, Shard(1)); }, Shard(0), 1, 0},
+      {"a small slice of a cut dim is gathered", [](const Tensor& x) { return x.slice(0, 1, 6); },
+       Shard(0), 1, 0},
+      {"what is joined along a cut dim is gathered",
+       [&](const Tensor& x) {
+         return cat({x, lying_beside(x, other, Shard(1))}, 1);
+       },
+       Shard(1), 2, 0},
+      {"sort brings its lines once", [](const Tensor& x) { return sort(x, 0).values; }, Shard(0), 1,
+       0},
+      {"and so does topk of short lines", [](const Tensor& x) { return topk(x, 2, 0).values; },
+       Shard(0), 1, 0},
+      {"sums of sizes are left to be added", [](const Tensor& x) { return norm(x, 1); }, Shard(0),
+       0, 0},
+      {"the parts' norms travel", [](const Tensor& x) { return norm(x, 2, {0}); }, Shard(0), 1, 0},
+      {"and their logsumexp", [](const Tensor& x) { return logsumexp(x, {0}); }, Shard(0), 1, 0},
+      {"a gathered factor would be gathered again",
+       [&](const Tensor& x) { return matmul(lying_beside(x, other.t(), Replicate()), x); },
+       Shard(0), 0, 0},
+      {"targets come once to scores of cut classes",
+       [](const Tensor& x) {
+         const Tensor classes = remainder(arange(8), 6);
+         return cross_entropy(x, lying_beside(x, classes, Shard(0)), {.reduction = Reduction::sum});
+       },
+       Shard(1), 2, 0},
+      {"what is written to a whole tensor is gathered before",
+       [&](const Tensor& x) {
+         const Tensor target = lying_beside(x, other, Replicate()).clone();
+         return target.add_(x * 2);
+       },
+       Shard(0), 1, 0},
       {"a view of maxima is made of maxima", [](const Tensor& x) { return x.t().clone(); },
        Partial(ReduceOp::max), 0, 0},
       {"of maxima and a number the maxima are left", [](const Tensor& x) { return x.maximum(7.5); },
@@ -201,6 +231,23 @@ TEST(CommunicationTest, AnOperatorTakesNoMoreCollectivesThanItNeeds) {
   };
   test::run_ranks(2,
                   [&](const ProcessGroup& group) { expect_counts(all, DeviceMesh(group, {2})); });
+}
+
+// Two ranks have equal shares of a dim of 8 that becomes one of 2, and four would not.
+TEST(CommunicationTest, AViewKeepsACutThatDividesItsDim) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2});
+    for (const Placements& placements :
+         {Placements{Replicate(), Shard(0)}, Placements{Shard(0), Shard(1)},
+          Placements{Shard(0), Shard(0)}}) {
+      const Tensor x = distribute_tensor(whole({8, 6}), mesh, placements, {.source_rank = -1});
+      const CommCounter counter;
+      const Tensor y = x.view({2, 4, 6});
+      const bool is_cut_twice = placements[0] == placements[1];
+      EXPECT_EQ(counter.get_total_counts(), is_cut_twice ? 1 : 0) << counter;
+      EXPECT_EQ(y.full_tensor().to_vector(), whole({2, 4, 6}).to_vector());
+    }
+  });
 }
 
 TEST(CommunicationTest, WhileNobodyCountsNothingIsNoted) {

@@ -1,7 +1,8 @@
 // The operators against recorded results of PyTorch: values and gradients, for the files
 // ops_*.jsonl of tests/vectors, or of the folder that DTRUN_TEST_VECTORS names. For each operator
 // it prints how many cases gave the value, were refused, were wrong, or are of an operator that is
-// not there; a wrong one fails.
+// not there; a wrong one fails. So does one that takes more collectives, forward and back, than in
+// PyTorch, but for some with a reason.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -211,15 +212,47 @@ CasesByMesh read_cases(const std::string& folder) {
   return by_mesh;
 }
 
-void print_more_collectives(const std::map<std::string, Count>& counts) {
+/// Cases that take more collectives than in PyTorch, forward and back together.
+struct MoreCollectives {
+  std::size_t cases;
+  const char* reason;
+};
+const std::map<std::string, MoreCollectives>& known_to_take_more() {
+  constexpr const char* kRounds =
+      "each rank's part would be rounded, or wrap, by itself, and the sum be another";
+  constexpr const char* kPutsOff =
+      "PyTorch's result is mostly a sum that is still due; a product is laid out without what is "
+      "added to it";
+  static const std::map<std::string, MoreCollectives> kKnown = {
+      {"to", {14, kRounds}},
+      {"sum", {3, kRounds}},
+      {"sub", {2, kRounds}},
+      {"linear", {5, kPutsOff}},
+      {"addmm", {1, kPutsOff}},
+      {"baddbmm", {2, kPutsOff}},
+      {"mul_", {1, "a Partial target is whole for its gradient and parted again"}},
+      {"add", {1, "of two operands that are each minima along another axis"}}};
+  return kKnown;
+}
+
+/// Prints them. Of the tree's cases it is known how many they are.
+void expect_few_collectives(const std::map<std::string, Count>& counts) {
+  const bool all_of_the_tree = test::given_vector_folder().empty() && kStep == 1;
   for (const auto& [name, count] : counts) {
+    const std::size_t found = count.more_collectives.size();
+    const auto known = known_to_take_more().find(name);
+    const bool is_known = known != known_to_take_more().end();
     for (const std::string& text : count.more_collectives) std::printf("%s\n", text.c_str());
-    if (!count.more_collectives.empty())
-      std::printf("%-22s %zu more\n", name.c_str(), count.more_collectives.size());
+    if (found > 0) {
+      std::printf("%s: %zu take more collectives than in PyTorch: %s\n", name.c_str(), found,
+                  is_known ? known->second.reason : "nobody knows why");
+    }
+    if (!all_of_the_tree) continue;
+    EXPECT_EQ(found, is_known ? known->second.cases : 0) << name;
   }
 }
 
-TEST(OperatorVectorsTest, NoOperatorGivesAWrongValueOrGradient) {
+TEST(OperatorVectorsTest, NoOperatorIsWrongOrSendsMoreOftenThanPyTorchs) {
   const std::string folder = case_folder();
   const CasesByMesh by_mesh = read_cases(folder);
   std::map<std::string, Count> counts;
@@ -235,7 +268,7 @@ TEST(OperatorVectorsTest, NoOperatorGivesAWrongValueOrGradient) {
     all.absent += count.absent;
     all.refused_though_demanded += count.refused_though_demanded;
   }
-  print_more_collectives(counts);
+  expect_few_collectives(counts);
   std::printf("%-22s %6d %8d %6d %7d\n", "all", all.right, all.refused, all.wrong, all.absent);
   EXPECT_GT(all.right, 0) << "no case in " << folder;
   EXPECT_EQ(all.refused_though_demanded, 0);

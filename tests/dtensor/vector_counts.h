@@ -36,10 +36,10 @@ inline std::int64_t collectives_to_finish(const boost::json::value& placements, 
   return plan_cost(of.shape(), sizes, steps, costs).collectives;
 }
 
-/// None: what PyTorch did with the case is not known.
+/// None: what PyTorch did with the case is not known, or gave a wrong value.
 inline std::optional<Collectives> collectives_of_pytorch(const test::VectorCase& item,
                                                          const Tensors& inputs) {
-  if (!item.contains("torch")) return std::nullopt;
+  if (!item.contains("torch") || item.at("status") == "torch_wrong") return std::nullopt;
   const boost::json::object& torch = item.at("torch").as_object();
   if (!torch.contains("comm")) return std::nullopt;
   Collectives counts{total_of(torch.at("comm")), {}};
