@@ -2,8 +2,10 @@
 // numbers of each stretch have come, in one collective.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
+#include "dtrun/tensor/ops/reduction.h"
 #include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
