@@ -132,7 +132,7 @@ TEST(HandOverTest, AnExceptionIsReportedAsFarAsItIsStillThere) {
   outcome = read_outcome(memory.get());
   EXPECT_EQ(outcome.state, Outcome::State::kRaised);
   EXPECT_EQ(outcome.type, "Type");
-  EXPECT_THAT(outcome.text, HasSubstr("has written over"));
+  EXPECT_THAT(outcome.text, HasSubstr("has overwritten"));
 }
 
 TEST(FunctionTableTest, ANameThatNobodyRegisteredIsRefused) {

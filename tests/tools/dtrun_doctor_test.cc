@@ -272,7 +272,7 @@ TEST(DoctorTest, AHostThatTalksNonsenseHoldsUpNoOther) {
   std::filesystem::remove_all(folder);
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_THAT(result.out, HasSubstr("127.0.0.2: ok       open files")) << result.describe();
-  EXPECT_THAT(result.out, HasSubstr("127.0.0.3: warning  clock of hosts         it has not told"));
+  EXPECT_THAT(result.out, HasSubstr("127.0.0.3: warning  clock of hosts         it has not answered"));
   EXPECT_THAT(result.out, HasSubstr("127.0.0.3: warning  reaches                it has not told"));
 }
 
