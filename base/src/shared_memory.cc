@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -33,9 +35,21 @@ void commit_bytes(int fd, std::size_t offset, std::size_t size) {
     throw Error(ErrorCode::kSystem, fmt::format("cannot commit {} bytes of shared memory", size),
                 fmt::format("this machine has {} bytes left", available),
                 "ask for less, or free memory");
-  if (::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(size)) != 0)
-    throw system_error(fmt::format("commit {} bytes of shared memory", size),
-                       "free memory, or raise the memory limit of the job");
+  // A signal undoes the call under way: so in pieces, which take a fraction of a millisecond.
+  constexpr std::size_t kPiece = std::size_t{1} << 20;
+  for (std::size_t done = 0; done < size;) {
+    const std::size_t piece = std::min(kPiece, size - done);
+    if (::fallocate(fd, 0, static_cast<off_t>(offset + done), static_cast<off_t>(piece)) == 0) {
+      done += piece;
+    } else if (errno != EINTR) {
+      const Error error = system_error(fmt::format("commit {} bytes of shared memory", size),
+                                       "free memory, or raise the memory limit of the job");
+      if (done > 0)
+        ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                    static_cast<off_t>(done));
+      throw error;
+    }
+  }
 }
 
 UniqueFd make_memfd(const std::string& name) {

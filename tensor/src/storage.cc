@@ -54,7 +54,12 @@ StoragePointer Storage::allocate(std::size_t bytes, Device device) {
   if (device.is_cpu()) {
     HostAllocator* const chosen =
         bytes >= HostAllocatorScope::kLeastBytes ? HostAllocatorScope::innermost_ : nullptr;
-    if (chosen != nullptr) return chosen->allocate(bytes);  // Storage::wrap() notes it
+    if (chosen != nullptr) {
+      storage = chosen->allocate(bytes);  // Storage::wrap() notes it for OwnStorages
+      storage->owner_ = Owner::allocator;
+      host_meter::note(static_cast<std::ptrdiff_t>(bytes));
+      return storage;
+    }
     storage = allocate_host(bytes);
   } else {
     storage = StoragePointer(
@@ -116,6 +121,9 @@ void Storage::destroy(Storage* storage) noexcept {
     case Owner::cuda:
       cuda::release(storage->data_, storage->device_.index);
       break;
+    case Owner::allocator:
+      host_meter::note(-static_cast<std::ptrdiff_t>(storage->bytes_));
+      [[fallthrough]];
     case Owner::caller:
       if (storage->release_) storage->release_();
       break;

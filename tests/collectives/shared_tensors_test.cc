@@ -18,6 +18,7 @@
 #include "dtrun/base/log.h"
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/tensor/host_allocator.h"
+#include "dtrun/tensor/host_memory.h"
 #include "dtrun/tensor/ops.h"
 #include "support/flat_tensors.h"
 #include "support/rank_threads.h"
@@ -52,6 +53,7 @@ class InPlaceLines {
     base::log::set_writer(nullptr);
     base::log::set_levels("");
   }
+  /// How many lines tell of that kind.
   static std::ptrdiff_t of(const std::string& kind) {
     const std::scoped_lock lock(mutex());
     return std::ranges::count_if(count(), [&](const std::string& line) {
@@ -133,6 +135,40 @@ TEST(SharedTensorsTest, ViewsAndSubgroupsReadThemInPlaceToo) {
   EXPECT_EQ(InPlaceLines::of("all_reduce"), 5);
 }
 
+// Rank 1 writes its result to the part of its input that rank 0 reads.
+TEST(SharedTensorsTest, AResultThatOverlapsWhatOthersReadIsAsInOrdinaryMemory) {
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    std::vector<std::vector<LocalTensor>> results(2, std::vector<LocalTensor>(3));
+    for (const bool shared_memory : {false, true})
+      run_ranks(3, {.shared_memory = shared_memory}, [&](const ProcessGroup& group) {
+        const LocalTensor all = tensors::arange(30 * kCount).to(tensors::DType::f32);
+        group.reduce_scatter_tensor(all.narrow(0, 0, 10 * kCount), all);
+        results[shared_memory ? 1 : 0][static_cast<std::size_t>(group.rank())] =
+            all.narrow(0, 0, 10 * kCount).clone();
+      });
+    for (std::size_t rank = 0; rank < 3; ++rank)
+      ASSERT_TRUE(equal(results[0][rank], results[1][rank])) << rank << " in attempt " << attempt;
+  }
+}
+
+TEST(SharedTensorsTest, EmptyPartsAndManyRanksGoInPlaceToo) {
+  const InPlaceLines lines;
+  run_ranks(20, {.shared_memory = true}, [](const ProcessGroup& group) {
+    const LocalTensor one = flat_full(kCount, 1);
+    group.all_reduce(one);
+    EXPECT_TRUE(equal(one, flat_full(kCount, 20)));
+    // Of the first rank and the last one nothing comes.
+    const auto count_of = [](int rank) { return rank % 19 == 0 ? 0 : kCount; };
+    std::vector<LocalTensor> outputs;
+    for (int rank = 0; rank < 20; ++rank) outputs.push_back(flat_full(count_of(rank), 0));
+    group.all_gather(outputs, flat_full(count_of(group.rank()), group.rank()));
+    for (int rank = 0; rank < 20; ++rank)
+      EXPECT_TRUE(equal(outputs[static_cast<std::size_t>(rank)], flat_full(count_of(rank), rank)));
+  });
+  EXPECT_EQ(InPlaceLines::of("all_reduce"), 20);
+  EXPECT_EQ(InPlaceLines::of("all_gather"), 20);
+}
+
 // The tensor is overwritten as soon as the call is over: nobody may be reading it then.
 TEST(SharedTensorsTest, ACallIsOverWhenAllHaveRead) {
   run_ranks(3, {.shared_memory = true}, [](const ProcessGroup& group) {
@@ -148,6 +184,14 @@ TEST(SharedTensorsTest, ACallIsOverWhenAllHaveRead) {
       for (int rank = 0; rank < 3; ++rank)
         ASSERT_TRUE(equal(all.slice(0, rank * kCount, (rank + 1) * kCount),
                           flat_full(kCount, call + rank)));
+      one.fill_(1);
+      group.reduce(one, root);
+      ASSERT_TRUE(group.rank() != root || equal(one, flat_full(kCount, 3))) << call;
+      one.fill_(-1);
+      all.fill_(call);
+      group.reduce_scatter_tensor(one, all);
+      all.fill_(-1);
+      ASSERT_TRUE(equal(one, flat_full(kCount, 3 * call))) << call;
     }
   });
 }
@@ -276,6 +320,33 @@ TEST_F(TensorHeapTest, NoMoreThanItsShareIsKept) {
   EXPECT_GE(resident(), before + 3 * kBlock);
 }
 
+// A rank that has left takes no memory, whoever else still has the commons.
+TEST_F(TensorHeapTest, ItsEndGivesAllMemoryBack) {
+  const auto blocks = [&] {
+    struct stat status {};
+    EXPECT_EQ(::fstat(commons_.fd(), &status), 0);
+    return status.st_blocks;
+  };
+  const auto before = blocks();
+  auto heap = std::make_shared<cpu::TensorHeap>(commons_, 0);
+  tensors::StoragePointer block = heap->allocate(1 << 20);
+  heap = nullptr;  // the tensor has it
+  std::memset(block->data(), 1, 1 << 20);
+  EXPECT_GE(blocks(), before + 2048);
+  block = {};
+  EXPECT_EQ(blocks(), before);
+}
+
+TEST_F(TensorHeapTest, ATensorCountsAsHostMemory) {
+  const tensors::HostMemoryMeter meter;
+  {
+    const HostAllocatorScope scope(*heap_);
+    const LocalTensor tensor = flat_full(kCount, 1);
+    EXPECT_EQ(meter.now(), 4 * kCount);
+  }
+  EXPECT_EQ(meter.now(), 0);
+}
+
 TEST_F(TensorHeapTest, MoreThanThereIsIsRefused) {
   const auto error = error_of([&] { heap_->allocate(cpu::Commons::kTensorSpan + 1); });
   ASSERT_TRUE(error);
@@ -284,8 +355,10 @@ TEST_F(TensorHeapTest, MoreThanThereIsIsRefused) {
 }
 
 TEST_F(TensorHeapTest, AForkedChildGivesAndTakesNothing) {
-  tensors::StoragePointer block = heap_->allocate(1 << 20);
-  std::memset(block->data(), 7, 1 << 20);
+  // So much that nothing of it would be kept.
+  constexpr std::size_t kBytes = cpu::TensorHeap::kMostKeptBytes + 4096;
+  tensors::StoragePointer block = heap_->allocate(kBytes);
+  std::memset(block->data(), 7, kBytes);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
@@ -297,8 +370,8 @@ TEST_F(TensorHeapTest, AForkedChildGivesAndTakesNothing) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  EXPECT_EQ(static_cast<const char*>(block->data())[(1 << 20) - 1], 7);
-  EXPECT_EQ(heap_->kept_bytes(), 0u);
+  EXPECT_EQ(static_cast<const char*>(block->data())[0], 7);
+  EXPECT_EQ(static_cast<const char*>(block->data())[kBytes - 1], 7);
 }
 
 TEST(TensorSpanTest, ALimitOfFileSizesIsNamedWhereTheMemoryIsAskedFor) {

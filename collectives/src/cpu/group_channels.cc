@@ -4,6 +4,7 @@
 #include <bit>
 #include <new>
 
+#include "operation.h"
 #include "ring.h"
 #include "tcp_channel.h"
 
@@ -156,6 +157,22 @@ void GroupChannels::withdraw_lent() {
   for (Peer& peer : peers_)
     for (const std::unique_ptr<SendChannel>& channel : peer.send)
       if (channel) channel->withdraw();
+}
+
+void GroupChannels::withdraw_shown(const Operation& operation) {
+  std::atomic<std::uint64_t>& from = table_.lines(operation.lane())[spec_.rank].withdrawn_from;
+  const std::uint64_t known = from.load(std::memory_order_relaxed);
+  if (known == 0 || operation.fingerprint().sequence < known)
+    from.store(operation.fingerprint().sequence, std::memory_order_seq_cst);
+}
+
+int GroupChannels::withdrawn_by(const Operation& operation) const {
+  const MemberLine* const lines = table_.lines(operation.lane());
+  for (int member = 0; member < static_cast<int>(spec_.world_ranks.size()); ++member) {
+    const std::uint64_t from = lines[member].withdrawn_from.load(std::memory_order_seq_cst);
+    if (from != 0 && from <= operation.fingerprint().sequence) return member;
+  }
+  return -1;
 }
 
 void GroupChannels::depart() {

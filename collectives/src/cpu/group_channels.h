@@ -21,6 +21,8 @@
 
 namespace dtrun::collectives::cpu {
 
+class Operation;
+
 /// What a group is, in its world.
 struct GroupSpec {
   std::uint64_t id = 0;  ///< equal on all members, unique in the world
@@ -82,6 +84,11 @@ class GroupChannels {
 
   /// What this rank has lent is no more to be used: it may be overwritten from now on.
   void withdraw_lent();
+
+  /// The same of the buffers that this rank has shown for that call and later ones of its lane.
+  void withdraw_shown(const Operation& operation);
+  /// A member that has withdrawn what it showed for that call; -1: none.
+  int withdrawn_by(const Operation& operation) const;
 
   /// Tells the local members that this rank leaves, and that it looks at nothing of theirs any
   /// more; gives its rings and block back. The last call on this object.

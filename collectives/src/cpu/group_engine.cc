@@ -602,8 +602,8 @@ void GroupEngine::fail(GroupFailure failure, Tell tell) {
   channels_.withdraw_lent();
   const std::exception_ptr error = std::make_exception_ptr(failure_->error);
   // Before anybody can know of the end, and overwrite its buffers.
-  if (std::ranges::any_of(in_flight(), [](const auto& each) { return each->shows_memory(); }))
-    channels_.table().withdrawn.store(1, std::memory_order_seq_cst);
+  for (const std::shared_ptr<Operation>& operation : in_flight())
+    if (operation->shows_memory()) channels_.withdraw_shown(*operation);
   for (const std::shared_ptr<Operation>& operation : in_flight()) {
     operation->complete(error);
     finished(*operation);

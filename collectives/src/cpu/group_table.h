@@ -33,6 +33,9 @@ struct MemberLine {
   /// Its collectives of this lane up to this one are over: whatever they send on this machine is
   /// there.
   std::atomic<std::uint64_t> over{0};
+  /// From this call of the lane on its calls have failed: the buffers that it has shown for them
+  /// may have been overwritten. 0: none has.
+  std::atomic<std::uint64_t> withdrawn_from{0};
   /// Of the call of this lane in which it has waited for long; a digest of all that must be equal.
   std::atomic<std::uint64_t> waits_in{0};
   std::atomic<std::uint64_t> waits_digest{0};
@@ -47,8 +50,6 @@ struct alignas(128) GroupTable {
   std::atomic<std::uint32_t> left{0};      ///< lines that say so
   std::atomic<std::uint32_t> long_waits{0};  ///< how often a line's waits_in was written
   std::atomic<std::uint32_t> told{0};        ///< of the failure: 0 no, 1 being written, 2 there
-  /// 1: a call has failed on a member, whose buffers the others may be reading in place.
-  std::atomic<std::uint32_t> withdrawn{0};
   /// How many posts there were in all turns of a lane. Who brings a turn's last one wakes the
   /// sleepers.
   struct alignas(128) Posts {
@@ -76,7 +77,6 @@ struct alignas(128) GroupTable {
     table->left.store(0, std::memory_order_relaxed);
     table->long_waits.store(0, std::memory_order_relaxed);
     table->told.store(0, std::memory_order_relaxed);
-    table->withdrawn.store(0, std::memory_order_relaxed);
     for (Posts& posts : table->posts) posts.count.store(0, std::memory_order_relaxed);
     table->members = static_cast<std::uint32_t>(members);
     for (std::size_t line = 0; line < kCollectiveLanes * members; ++line)
@@ -86,7 +86,6 @@ struct alignas(128) GroupTable {
 
   /// The first to tell is heard. @return whether this was it
   bool tell_failure(const std::string& text);
-  bool is_withdrawn() const { return withdrawn.load(std::memory_order_seq_cst) != 0; }
   bool has_failed() const { return told.load(std::memory_order_seq_cst) != 0; }
   /// Empty where who began to tell it has died over that.
   std::string failure_text();

@@ -29,17 +29,20 @@ bool SharedOperation::step(GroupChannels& channels) {
   is_taken_ = progress == SharedSteps::Progress::done;
   // Of a call that has failed on a member, what was read there may have been overwritten. The
   // reason is heard by whoever waits.
-  const bool is_void = is_taken_ && steps_.is_in_place() && channels.table().is_withdrawn();
-  if (is_taken_ && !is_void) complete();
-  if (progress != SharedSteps::Progress::waiting && !is_void) return true;
+  void_by_ = is_taken_ && steps_.is_in_place() ? channels.withdrawn_by(*this) : -1;
+  if (is_taken_ && void_by_ < 0) complete();
+  if (progress != SharedSteps::Progress::waiting && void_by_ < 0) return true;
   // What a member did before it left can be seen by whoever knows that it has left.
+  const auto matters = [&](int peer) {
+    return void_by_ >= 0 ? peer == void_by_ : steps_.waits_for(peer, plan_, meeting_);
+  };
   for (int peer = 0; peer < plan_.size(); ++peer)
-    if (channels.has_left(peer) && (is_void || steps_.waits_for(peer, plan_, meeting_)))
-      throw LeftError{peer};
+    if (channels.has_left(peer) && matters(peer)) throw LeftError{peer};
   return false;
 }
 
 std::vector<int> SharedOperation::missing() const {
+  if (void_by_ >= 0) return {void_by_};
   std::vector<int> peers;
   for (int peer = 0; peer < plan_.size(); ++peer)
     if (steps_.waits_for(peer, plan_, meeting_)) peers.push_back(peer);

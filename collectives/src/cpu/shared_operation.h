@@ -35,6 +35,7 @@ class SharedOperation : public Operation {
   SharedSteps steps_;
   bool is_told_ = false;   ///< that it goes in place
   bool is_taken_ = false;  ///< all steps are done
+  int void_by_ = -1;       ///< the member whose buffers were read, and are no more to be used
 };
 
 }  // namespace dtrun::collectives::cpu

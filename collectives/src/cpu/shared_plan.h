@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <span>
 
@@ -63,14 +64,34 @@ class SharedPlan {
   bool has_second_part() const { return kind() == OpKind::all_reduce; }
   /// Steps of a part in place.
   std::int64_t steps_in_place() const { return steps_ - (has_second_part() ? 1 : 0); }
+  /// Where the first input lies that has elements; null: none has.
+  const std::byte* first_input() const {
+    for (const Buffer& buffer : collective_.inputs)
+      if (buffer.count > 0) return static_cast<const std::byte*>(buffer.data);
+    return nullptr;
+  }
   /// The inputs lie one behind the other.
   bool has_one_input_block() const {
-    const auto* end = static_cast<const std::byte*>(input().data);
+    const std::byte* end = first_input();
     for (const Buffer& buffer : collective_.inputs) {
-      if (buffer.data != end && buffer.count > 0) return false;
+      if (buffer.count == 0) continue;
+      if (buffer.data != end) return false;
       end += buffer.bytes();
     }
     return true;
+  }
+  /// An output of this rank overlaps an input that others read in place meanwhile. The part that is
+  /// this rank's own in both may be one and the same.
+  bool writes_what_others_read() const {
+    const bool is_list_of_inputs = kind() == OpKind::reduce_scatter;
+    if (!is_list_of_inputs && kind() != OpKind::all_gather) return false;
+    for (int peer = 0; peer < size_; ++peer) {
+      const Buffer& read = input(is_list_of_inputs ? peer : 0);
+      const Buffer& written = output(is_list_of_inputs ? 0 : peer);
+      const bool is_own = peer == rank_ && (is_list_of_inputs || read.data == written.data);
+      if (!is_own && overlap(read, written)) return true;
+    }
+    return false;
   }
 
   /// Elements of a buffer that one step carries.
@@ -156,6 +177,13 @@ class SharedPlan {
   }
 
  private:
+  static bool overlap(const Buffer& a, const Buffer& b) {
+    const auto* const first = static_cast<const std::byte*>(a.data);
+    const auto* const second = static_cast<const std::byte*>(b.data);
+    return a.count > 0 && b.count > 0 && std::less<>()(first, second + b.bytes()) &&
+           std::less<>()(second, first + a.bytes());
+  }
+
   /// Pieces begin on cache lines.
   static constexpr std::size_t kLine = 64;
 

@@ -128,12 +128,15 @@ bool SharedSteps::take(const SharedPlan& plan, Meeting& meeting) {
 }
 
 SharedSteps::Places SharedSteps::places_of(const SharedPlan& plan, const Meeting& meeting) {
-  if (!plan.shows(plan.rank()) || !plan.has_one_input_block()) return {};
-  const auto place = [&](const Buffer& buffer) {
-    const std::optional<Offset> offset = meeting.shared_offset_of(buffer.data);
+  if (!plan.shows(plan.rank()) || !plan.has_one_input_block() || plan.writes_what_others_read())
+    return {};
+  // Of what has no elements nothing will be read.
+  const auto place = [&](const void* data) -> Offset {
+    if (data == nullptr) return 1;
+    const std::optional<Offset> offset = meeting.shared_offset_of(data);
     return offset ? *offset + 1 : 0;
   };
-  return {place(plan.input()), plan.has_second_part() ? place(plan.output()) : 0};
+  return {place(plan.first_input()), plan.has_second_part() ? place(plan.output().data) : 0};
 }
 
 SharedSteps::Places SharedSteps::places_of(int peer, Meeting& meeting) const {
@@ -217,8 +220,8 @@ void SharedSteps::take_in_place(const SharedPlan& plan, Meeting& meeting) const 
       [&](const Buffer& own, const Piece& piece, int) {
         if (second_part_) return;
         combine(plan, meeting, own, piece, 0, [&](int peer) {
-          const auto* const first = static_cast<const std::byte*>(plan.input().data);
-          return bytes_at(peer, places_of(peer, meeting).input, at(plan, own, piece) - first);
+          return bytes_at(peer, places_of(peer, meeting).input,
+                          at(plan, own, piece) - plan.first_input());
         });
       },
       [&](int peer, int, const Buffer& output, const Piece& piece) {

@@ -67,7 +67,7 @@ void GroupEngine::log_way(const CollectiveView& collective, const Situation& sit
 
 void GroupEngine::log_in_place(const Fingerprint& fingerprint) const {
   base::log::debug(base::log::Component::kCollectives,
-                   "group '{}': {} reads the tensors of all ranks in place", spec_.name,
+                   "group '{}': {} goes on in place, in the ranks' shared tensors", spec_.name,
                    fingerprint.describe());
 }
 

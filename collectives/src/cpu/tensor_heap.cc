@@ -38,6 +38,10 @@ TensorHeap::TensorHeap(const Commons& commons, int world_rank)
   ::madvise(memory_.at(0), Commons::kTensorSpan, MADV_DONTDUMP);
 }
 
+TensorHeap::~TensorHeap() {
+  if (!fork_mark_.in_child() && used_ > 0) give_back(0, used_);
+}
+
 tensors::StoragePointer TensorHeap::allocate(std::size_t bytes) {
   if (fork_mark_.in_child())
     throw base::Error(base::ErrorCode::kUsage, "shared memory is not allocated in a forked child",
@@ -50,9 +54,14 @@ tensors::StoragePointer TensorHeap::allocate(std::size_t bytes) {
                       "make the largest tensors outside of the HostAllocatorScope");
   const std::size_t taken = std::max(kPage, (bytes + kPage - 1) / kPage * kPage);
   const Offset offset = take(taken);
-  return tensors::Storage::wrap(
-      memory_.at(offset), bytes, tensors::kCpu,
-      [self = shared_from_this(), offset, taken] { self->release(offset, taken); });
+  try {
+    return tensors::Storage::wrap(
+        memory_.at(offset), bytes, tensors::kCpu,
+        [self = shared_from_this(), offset, taken] { self->release(offset, taken); });
+  } catch (...) {
+    release(offset, taken);
+    throw;
+  }
 }
 
 std::optional<Offset> TensorHeap::offset_of(const void* data) const {
@@ -111,12 +120,14 @@ void TensorHeap::grow(std::size_t bytes) {
 void TensorHeap::release(Offset offset, std::size_t bytes) noexcept {
   if (fork_mark_.in_child()) return;
   const std::scoped_lock lock(mutex_);
-  const bool is_given_back =
-      kept_ + bytes > kMostKeptBytes &&
-      ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                  static_cast<off_t>(begin_ + offset), static_cast<off_t>(bytes)) == 0;
+  const bool is_given_back = kept_ + bytes > kMostKeptBytes && give_back(offset, bytes);
   if (!is_given_back) kept_ += bytes;
   add_gap(offset, {bytes, !is_given_back});
+}
+
+bool TensorHeap::give_back(Offset offset, std::size_t bytes) const noexcept {
+  return ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                     static_cast<off_t>(begin_ + offset), static_cast<off_t>(bytes)) == 0;
 }
 
 // Joins it to its neighbours of the same kind.

@@ -25,6 +25,8 @@ class TensorHeap : public tensors::HostAllocator, public std::enable_shared_from
 
   /// @throws Error kSystem
   TensorHeap(const Commons& commons, int world_rank);
+  /// Gives all its memory back, whoever else still has the commons.
+  ~TensorHeap() override;
   /// @throws Error kSystem when the machine or the span has no more memory; kUsage in a child
   tensors::StoragePointer allocate(std::size_t bytes) override;
   /// Of memory that lies in it; nullopt: it does not.
@@ -43,6 +45,7 @@ class TensorHeap : public tensors::HostAllocator, public std::enable_shared_from
   Offset take(std::size_t bytes);
   Gaps::iterator best_gap(std::size_t bytes);
   void grow(std::size_t bytes);
+  bool give_back(Offset offset, std::size_t bytes) const noexcept;
   void release(Offset offset, std::size_t bytes) noexcept;
   void add_gap(Offset offset, Gap gap);
 

@@ -181,23 +181,32 @@ std::byte* World::at(int world_rank, Offset offset) {
 
 std::shared_ptr<TensorHeap> World::tensor_heap() {
   const std::scoped_lock lock(mutex_);
-  if (!tensor_heap_) tensor_heap_ = std::make_shared<TensorHeap>(door_.commons(), rank_);
+  if (tensor_heap_) return tensor_heap_;
+  // A lack of address space is told here, and not in the middle of a collective.
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != rank_ && shares_memory(peer)) tensors_of(peer);
+  tensor_heap_ = std::make_shared<TensorHeap>(door_.commons(), rank_);
+  known_tensor_heap_.store(tensor_heap_.get(), std::memory_order_release);
   return tensor_heap_;
 }
 
-std::optional<Offset> World::shared_offset_of(const void* data) {
-  const std::scoped_lock lock(mutex_);
-  return tensor_heap_ ? tensor_heap_->offset_of(data) : std::nullopt;
+std::optional<Offset> World::shared_offset_of(const void* data) const {
+  const TensorHeap* const heap = known_tensor_heap_.load(std::memory_order_acquire);
+  return heap != nullptr ? heap->offset_of(data) : std::nullopt;
 }
 
 const std::byte* World::tensor_at(int world_rank, Offset offset) {
   const std::scoped_lock lock(mutex_);
+  return tensors_of(world_rank).at(offset);
+}
+
+const CommonsSpan& World::tensors_of(int world_rank) {
   std::unique_ptr<CommonsSpan>& tensors = peers_[static_cast<std::size_t>(world_rank)].tensors;
   if (!tensors)
     tensors = std::make_unique<CommonsSpan>(door_.commons().fd(),
                                             door_.commons().tensors_offset(world_rank),
                                             Commons::kTensorSpan, CommonsSpan::Access::read);
-  return tensors->at(offset);
+  return *tensors;
 }
 
 const PeerMemory* World::memory_of(int world_rank) {

@@ -83,11 +83,12 @@ class World : public std::enable_shared_from_this<World> {
   const PeerMemory* memory_of(int world_rank);
   GroupTable& root_table() const { return door_.commons().root_table(); }
   Heap& heap() { return heap_; }
-  /// Made when it is first asked for. @throws Error kSystem
+  /// Made when it is first asked for; the spans of the machine's other ranks are mapped, too.
+  /// @throws Error kSystem
   std::shared_ptr<TensorHeap> tensor_heap();
   /// Where that memory of this rank's lies among its tensors in shared memory, for the others'
   /// tensor_at(); nullopt: it does not.
-  std::optional<Offset> shared_offset_of(const void* data);
+  std::optional<Offset> shared_offset_of(const void* data) const;
   /// Among that rank's, which are mapped when they are first asked for. @throws Error kSystem
   const std::byte* tensor_at(int world_rank, Offset offset);
 
@@ -171,6 +172,8 @@ class World : public std::enable_shared_from_this<World> {
   /// A host that is gone sends no FIN; after this long without an answer it counts as gone.
   static constexpr base::Deadline::Duration kHostPatience = std::chrono::seconds(60);
   void tend_data(int fd) const;
+  /// Called under mutex_.
+  const CommonsSpan& tensors_of(int world_rank);
   std::shared_ptr<ControlConnection> control(int world_rank);
   void set_control(int world_rank, base::UniqueFd fd);
   void reuse_retired();
@@ -210,7 +213,8 @@ class World : public std::enable_shared_from_this<World> {
   std::shared_ptr<rendezvous::JobPage> job_page_;
   CommonsDoor door_;
   Heap heap_;
-  std::shared_ptr<TensorHeap> tensor_heap_;  ///< guarded by mutex_
+  std::shared_ptr<TensorHeap> tensor_heap_;                     ///< guarded by mutex_
+  std::atomic<const TensorHeap*> known_tensor_heap_ = nullptr;  ///< the same, for calls
   GroupMemory root_memory_;
   bool joined_ = false;
   const std::shared_ptr<RankRecord> record_;

@@ -267,10 +267,11 @@ class ProcessGroup {
   /// cpu backend knows. Empty: not known. Not collective.
   std::vector<int> machines() const;
   /// Memory for tensors that the group's ranks on this machine read where they lie: their
-  /// collectives of more than 16 KiB go without a copy into shared memory and out of it. It serves
-  /// all groups that were split from the same one, and may outlive them. For a
-  /// tensors::HostAllocatorScope. Not collective. Thread-safe.
-  /// @throws Error kUnavailable where the backend for the cpu is not dtrun's own; kSystem
+  /// collectives of more than 16 KiB, whose sizes all ranks know, go without a copy into shared
+  /// memory and out of it. It serves all groups that were split from the same one, and may outlive
+  /// them. For a tensors::HostAllocatorScope. Not collective. Thread-safe.
+  /// @throws Error kUnavailable where the backend for the cpu is not dtrun's own; kSystem where
+  /// limits of memory, addresses or file sizes forbid it
   std::shared_ptr<tensors::HostAllocator> shared_memory() const;
   /// Leaves the group: flushes sends, tells the peers. Idempotent. Destruction does the same.
   void shutdown() const;

@@ -5,8 +5,8 @@
 
 namespace dtrun::tensors {
 
-/// Bytes of the CPU tensors of this process that have 1 MiB and more; smaller ones are not counted.
-/// 0 under AddressSanitizer, which has its own allocator.
+/// Bytes of the CPU tensors of this process that have 1 MiB and more; smaller ones, and those of a
+/// HostAllocator, are not counted. 0 under AddressSanitizer, which has its own allocator.
 struct HostMemory {
   std::size_t now;
   std::size_t peak;  ///< since reset_host_memory_peak(), or the program's start

@@ -47,7 +47,7 @@ class Storage : public base::Count {
  private:
   friend StoragePointer;
   /// What has to be done with the memory in the end.
-  enum class Owner : std::uint8_t { block, pages, cuda, caller };
+  enum class Owner : std::uint8_t { block, pages, cuda, caller, allocator };
 
   Storage(void* data, std::size_t bytes, Device device, Owner owner)
       : data_(data), bytes_(bytes), device_(device), owner_(owner) {}
