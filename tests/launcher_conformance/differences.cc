@@ -41,14 +41,15 @@ const std::vector<Difference>& differences() {
       {"a macro in the arguments", "arguments", "*><0> | *><1>", "*><$local_rank> | *",
        "only `${local_rank}` is a macro; `$local_rank` and `$$` stay as they are"},
       {"an argument of the script that is nearly an option", "*", "*", "*",
-       "nothing after the program's name is looked at"},
+       "after the program's name dtrun looks only for a lone `:`"},
       {"wrong: *", "exit*", "*", "*", "a wrong command line ends with 64, not with 2 or 1"},
       {"* to the launcher", "exit*", "*", "*",
        "a job that was stopped by a signal ends with 128 + the signal, not with 1"},
       {"a rank ignores SIGTERM", "exit*", "*", "*",
        "a job that was stopped by a signal ends with 128 + the signal, not with 1"},
       {"*", "warns of OMP_NUM_THREADS", "yes", "no",
-       "OMP_NUM_THREADS=1 is told with `-v` only; under the name torchrun as there"},
+       "dtrun says with `-v` only that it sets OMP_NUM_THREADS=1; under the name torchrun it says "
+       "so as torchrun does"},
       {"*", "exit", "1", "*", "the exit code is that of the first rank that failed, not 1"},
   };
   return kDifferences;
