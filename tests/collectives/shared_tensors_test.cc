@@ -37,6 +37,12 @@ using test::run_ranks;
 using testing_support::error_of;
 
 constexpr std::int64_t kCount = 100'000;
+#if defined(__SANITIZE_THREAD__)
+// Slow, and without the addresses for the spans of many ranks.
+constexpr int kManyRanks = 4, kCalls = 30, kAborts = 20;
+#else
+constexpr int kManyRanks = 20, kCalls = 200, kAborts = 50;
+#endif
 
 /// The debug lines that say so of calls of that kind, while it stands.
 class InPlaceLines {
@@ -153,27 +159,27 @@ TEST(SharedTensorsTest, AResultThatOverlapsWhatOthersReadIsAsInOrdinaryMemory) {
 
 TEST(SharedTensorsTest, EmptyPartsAndManyRanksGoInPlaceToo) {
   const InPlaceLines lines;
-  run_ranks(20, {.shared_memory = true}, [](const ProcessGroup& group) {
+  run_ranks(kManyRanks, {.shared_memory = true}, [](const ProcessGroup& group) {
     const LocalTensor one = flat_full(kCount, 1);
     group.all_reduce(one);
-    EXPECT_TRUE(equal(one, flat_full(kCount, 20)));
+    EXPECT_TRUE(equal(one, flat_full(kCount, kManyRanks)));
     // Of the first rank and the last one nothing comes.
-    const auto count_of = [](int rank) { return rank % 19 == 0 ? 0 : kCount; };
+    const auto count_of = [](int rank) { return rank % (kManyRanks - 1) == 0 ? 0 : kCount; };
     std::vector<LocalTensor> outputs;
-    for (int rank = 0; rank < 20; ++rank) outputs.push_back(flat_full(count_of(rank), 0));
+    for (int rank = 0; rank < kManyRanks; ++rank) outputs.push_back(flat_full(count_of(rank), 0));
     group.all_gather(outputs, flat_full(count_of(group.rank()), group.rank()));
-    for (int rank = 0; rank < 20; ++rank)
+    for (int rank = 0; rank < kManyRanks; ++rank)
       EXPECT_TRUE(equal(outputs[static_cast<std::size_t>(rank)], flat_full(count_of(rank), rank)));
   });
-  EXPECT_EQ(InPlaceLines::of("all_reduce"), 20);
-  EXPECT_EQ(InPlaceLines::of("all_gather"), 20);
+  EXPECT_EQ(InPlaceLines::of("all_reduce"), kManyRanks);
+  EXPECT_EQ(InPlaceLines::of("all_gather"), kManyRanks);
 }
 
 // The tensor is overwritten as soon as the call is over: nobody may be reading it then.
 TEST(SharedTensorsTest, ACallIsOverWhenAllHaveRead) {
   run_ranks(3, {.shared_memory = true}, [](const ProcessGroup& group) {
     const LocalTensor one = flat_full(kCount, 0), all = flat_full(3 * kCount, 0);
-    for (int call = 0; call < 200; ++call) {
+    for (int call = 0; call < kCalls; ++call) {
       const int root = call % 3;
       one.fill_(group.rank() == root ? call : -1);
       group.broadcast(one, root);
@@ -219,7 +225,7 @@ TEST(SharedTensorsTest, TheBytesThatAreCountedAreThoseOfStages) {
 // What a rank whose call has failed shows may be overwritten: a reader must not give it out.
 TEST(SharedTensorsTest, ATensorOfACallThatHasFailedIsNotGivenOut) {
   int failed = 0;
-  for (int attempt = 0; attempt < 50; ++attempt) {
+  for (int attempt = 0; attempt < kAborts; ++attempt) {
     const auto thrown =
         run_failing_ranks(3, {.shared_memory = true}, [&](const ProcessGroup& group) {
           const LocalTensor one = flat_full(8 * kCount, group.rank() == 0 ? 5 : 0);
@@ -234,7 +240,7 @@ TEST(SharedTensorsTest, ATensorOfACallThatHasFailedIsNotGivenOut) {
         });
     for (const auto& rank : thrown) failed += rank.has_value() ? 1 : 0;
   }
-  EXPECT_GT(failed, 50);
+  EXPECT_GT(failed, kAborts);
 }
 
 TEST(SharedTensorsTest, TensorsOutliveTheGroup) {
