@@ -157,6 +157,16 @@ TEST(ReductionTest, SpreadOfCutHalvesHasAGradientOfTheirDtype) {
   }
 }
 
+// The mean is further from 0 than a square can tell.
+TEST(ReductionTest, ARankWithoutElementsAddsNoNaNToASpread) {
+  const Tensor whole = full({3}, 2e19, {.dtype = DType::f32});
+  test::run_ranks(4, [&](const ProcessGroup& group) {
+    const Tensor x =
+        distribute_tensor(whole, DeviceMesh(group, {4}), {Shard(0)}, {.source_rank = -1});
+    EXPECT_EQ(var(x, {}, 1, false).full_tensor().item(), 0);
+  });
+}
+
 TEST(ReductionTest, LogSumExpIsRightOnEveryLayout) {
   expect_right([](const Tensor& x) { return logsumexp(x); });
   expect_right([](const Tensor& x) { return logsumexp(x, {0}, true); });
