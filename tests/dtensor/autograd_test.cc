@@ -128,6 +128,33 @@ TEST(AutogradTest, DerivativesOfDerivativesAreRight) {
   EXPECT_EQ(x.grad().to_vector(), (Values{12}));
 }
 
+// Of an operand that was brought elsewhere for the operator, which keeps it as it came.
+TEST(AutogradTest, ADerivativeOfADerivativeLiesAsItsTensor) {
+  struct Case {
+    std::vector<int> mesh;
+    Placements first, second;
+  };
+  const std::vector<Case> cases = {
+      {{2}, {Shard(0)}, {Shard(1)}},
+      {{2, 2}, {Shard(0), Shard(1)}, {Shard(1), Shard(0)}},
+      {{2, 2}, {Shard(0), Replicate()}, {Shard(1), Shard(0)}},
+  };
+  const Tensor numbers = randn({4, 4}, {1}, kDoubles), others = randn({4, 4}, {2}, kDoubles);
+  for (const Case& each : cases) {
+    test::run_ranks(each.mesh.size() == 1 ? 2 : 4, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, each.mesh);
+      const auto leaf = [&](const Tensor& whole, const Placements& placements) {
+        return distribute_tensor(whole, mesh, placements, {.source_rank = -1}).requires_grad_();
+      };
+      const Tensor a = leaf(numbers, each.first), b = leaf(others, each.second);
+      const Tensor slope = grad({(a * b).sum()}, {a}, {}, {.create_graph = true})[0];
+      slope.square().sum().backward();
+      EXPECT_EQ(b.grad().placements(), each.second);
+      EXPECT_EQ(difference(b.grad().full_tensor(), others * 2.0, {1e-12, 1e-12}), "");
+    });
+  }
+}
+
 TEST(AutogradTest, GradOfWhatNoOutputDependsOnIsUndefined) {
   const Tensor x = leaf_of({2}), other = leaf_of({3});
   const Tensors gradients = grad({(x * 5.0).sum()}, {x, other});

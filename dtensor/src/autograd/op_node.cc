@@ -13,6 +13,21 @@ namespace dtrun::dtensor {
 using base::Error;
 using base::ErrorCode;
 
+namespace {
+
+/// The edge's node makes the tensor, which may lie otherwise than it did there.
+void set_maker(const Tensor& tensor, const Edge& edge) {
+  if (!edge.node) return;
+  if (!Graph::is_on() || !edge.spec || edge.spec == tensor.spec())
+    return Graph::set_producer(tensor, edge.node, edge.output);
+  // The engine brings a gradient to where the tensor of its edge lies.
+  const auto pass_on = [](const Tensor& gradient) { return gradient; };
+  Graph::set_producer(tensor, base::Counted<Node>(new StepNode("redistribute", edge, pass_on,
+                                                               PartialGradient::passed_on)));
+}
+
+}  // namespace
+
 Tensor restored(std::string_view node, const Saved& saved, const Edge& edge) {
   if (saved.local.storage()->version() != saved.version) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -35,7 +50,7 @@ Tensor restored(std::string_view node, const Saved& saved, const Edge& edge) {
                 "fully_shard(..., {.reshard = Reshard::after_backward})");
   }
   Tensor tensor = saved.spec ? Tensor(saved.spec, saved.local) : Tensor(saved.local);
-  if (edge.node) Graph::set_producer(tensor, edge.node, edge.output);
+  set_maker(tensor, edge);
   return tensor;
 }
 
