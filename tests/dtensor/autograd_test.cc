@@ -9,6 +9,7 @@
 #include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/rows.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -325,6 +326,35 @@ TEST(AutogradTest, ACheckpointGivesTheSameGradients) {
   weight.set_grad({});
   checkpoint(layer, x.detach()).sum().backward();
   EXPECT_EQ(weight.grad().to_vector(), of_weight);
+}
+
+// Which rows are gathered depends on whether a gradient is wanted, which the first run does not
+// show.
+TEST(AutogradTest, BothRunsOfACheckpointLieAlike) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor whole = randn({8, 8}, {1}, kDoubles);
+    const auto rows = [&](const Tensor& in) {
+      const Tensor y = softmax(in, 1);
+      return DTensor::from_local(square(y.to_local()), mesh, y.placements());
+    };
+    const auto gradient_with = [&](const std::function<Tensor(const Tensor&)>& f) {
+      const Tensor x = distribute_tensor(whole, mesh, {Shard(1)}, {.source_rank = -1});
+      x.requires_grad_();
+      f(x).sum().backward();
+      return x.grad().full_tensor();
+    };
+    std::vector<Placements> runs;
+    const auto watched = [&](const Tensor& in) {
+      const Tensor y = rows(in);
+      runs.push_back(y.placements());
+      return y;
+    };
+    const Tensor found = gradient_with([&](const Tensor& x) { return checkpoint(watched, x); });
+    ASSERT_EQ(runs.size(), 2U);
+    EXPECT_EQ(runs[0], runs[1]);
+    EXPECT_EQ(difference(found, gradient_with(rows), {1e-12, 1e-12}), "");
+  });
 }
 
 TEST(AutogradTest, ACheckpointOfIntegersWantsNoGradient) {

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "dispatch/result_wish.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/plan/cost.h"
 #include "dtrun/tensor/ops.h"
@@ -218,7 +219,8 @@ GatherCost gather_cost(const Tensor& a, const ReducedDims& dims) {
 }
 
 bool comes_sooner_whole(const Tensor& a, const ReducedDims& dims) {
-  if (!a.requires_grad() || !Graph::is_on()) return false;
+  const bool wants_gradient = a.requires_grad() && Graph::is_on();
+  if (!wants_gradient && !RunTwiceScope::stands()) return false;
   const GatherCost cost = gather_cost(a, dims);
   return cost.transfer < cost.latency;
 }
