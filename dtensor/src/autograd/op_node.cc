@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "autograd/step_node.h"
+#include "dispatch/choice.h"
 #include "dispatch/dispatch.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/user_frame.h"
@@ -106,13 +107,8 @@ bool is_partial(const Spec& spec) {
   return without_partials(spec.layout()) != spec.layout();
 }
 
-/// Into how many parts the ranks have cut it.
 std::int64_t parts_of(const Spec& spec) {
-  const DeviceMesh mesh = spec.mesh();
-  std::int64_t parts = 1;
-  for (std::size_t axis = 0; axis < mesh.shape().size(); ++axis)
-    parts *= spec.layout().is_shard(axis) ? mesh.shape()[axis] : 1;
-  return parts;
+  return sharding::parts_of(spec.layout(), spec.mesh().shape());
 }
 
 /// Whether the way from one to the other takes more than cutting.

@@ -281,13 +281,8 @@ class Chooser {
     bool is_needed = false;
     for (std::size_t i = 0; i < layouts_.size(); ++i)
       is_needed = is_needed || (i != operand && operation_.inputs[i].wants_gradient);
-    return is_needed && parts_of(choice.inputs[operand]) < parts_of(layouts_[operand]);
-  }
-  std::int64_t parts_of(const Layout& layout) const {
-    std::int64_t parts = 1;
-    for (std::size_t axis = 0; axis < layout.axes(); ++axis)
-      parts *= layout.is_shard(axis) ? mesh_shape_[axis] : 1;
-    return parts;
+    return is_needed &&
+           parts_of(choice.inputs[operand], mesh_shape_) < parts_of(layouts_[operand], mesh_shape_);
   }
 
   /// Seconds that this rank works more than where all axes cut the work, back as well.
@@ -363,6 +358,13 @@ class Chooser {
 };
 
 }  // namespace
+
+std::int64_t parts_of(const Layout& layout, const std::vector<int>& mesh_shape) {
+  std::int64_t parts = 1;
+  for (std::size_t axis = 0; axis < layout.axes(); ++axis)
+    parts *= layout.is_shard(axis) ? mesh_shape[axis] : 1;
+  return parts;
+}
 
 Choice cheapest_choice(const Operation& operation, const std::vector<AxisRule>& rules,
                        const std::vector<int>& mesh_shape, const std::vector<Layout>& layouts,
