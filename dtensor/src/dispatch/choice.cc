@@ -298,10 +298,24 @@ class Chooser {
     return passes * operation_.work * (1 / parts - 1 / ranks_) / rate;
   }
 
+  /// That the gradient of a whole operand comes from all ranks, where another one is cut and stays
+  /// so: a batch is not given up for it, since all that follows would be computed by every rank.
+  bool is_price_of_cut(std::size_t operand, std::size_t axis, const Choice& choice) const {
+    if (operation_.work > 0 || !layouts_[operand].is_replicate(axis)) return false;
+    for (std::size_t i = 0; i < layouts_.size(); ++i) {
+      if (layouts_[i].is_shard(axis) && layouts_[i][axis] == choice.inputs[i][axis]) return true;
+    }
+    return false;
+  }
+
   /// As the operand lies; a sum over the ranks where it is the same on all and others differ.
   Layout gradient_of(std::size_t operand, const Choice& choice) const {
     Layout gradient = without_partials(choice.inputs[operand]);
     for (std::size_t axis = 0; axis < picked_.size(); ++axis) {
+      if (is_price_of_cut(operand, axis, choice)) {
+        gradient.set(axis, Replicate());
+        continue;
+      }
       if (!choice.inputs[operand].is_replicate(axis)) continue;
       for (const Layout& other : choice.inputs) {
         if (!other.is_replicate(axis)) gradient.set(axis, Partial());
