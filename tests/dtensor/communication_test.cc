@@ -116,6 +116,25 @@ total                                      3          96
   });
 }
 
+// Also where what moves is moved before the operator runs.
+TEST(CommunicationTest, LinesThatAreBroughtAreCountedUnderTheOperatorsName) {
+  const std::map<std::string, std::function<void(const Tensor&)>> calls = {
+      {"split", [](const Tensor& x) { split(x, 2, 0); }},
+      {"sort", [](const Tensor& x) { sort(x, 0); }},
+      {"topk", [](const Tensor& x) { topk(x, 3, 0); }}};
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const Tensor x = distribute_tensor(whole({4, 6}), DeviceMesh(group, {2}), {Shard(0)});
+    for (const auto& [name, run] : calls) {
+      const CommCounter counter;
+      run(x);
+      EXPECT_EQ(counter.by_operator().size(), 1U) << counter;
+      EXPECT_TRUE(counter.by_operator().contains(name)) << counter;
+      const StrictScope strict;
+      EXPECT_TRUE(refusal([&] { run(x); }).starts_with(name)) << refusal([&] { run(x); });
+    }
+  });
+}
+
 TEST(CommunicationTest, GradientsAreCountedAsTheWayBack) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2});
