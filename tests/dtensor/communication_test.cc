@@ -310,6 +310,24 @@ TEST(CommunicationTest, ABatchStaysCutInTraining) {
   });
 }
 
+// A part that wants a gradient is gathered, which spares the way back a collective.
+TEST(CommunicationTest, OfManyOperandsItCountsWhichWantsAGradient) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const auto placed = [&](const Shape& shape, const Placement& placement) {
+      return distribute_tensor(ones(shape), mesh, {placement}, {.source_rank = -1});
+    };
+    for (const int count : {2, 63, 64, 65, 130}) {
+      Tensors parts(static_cast<std::size_t>(count), placed({1, 256}, Replicate()));
+      // So many rows that what cutting the others takes does not decide.
+      parts.front() = placed({60 + 4 * count, 256}, Shard(0));
+      EXPECT_EQ(placements_to_string(cat(parts, 0).placements()), "[S(1)]") << count;
+      parts.front().requires_grad_();
+      EXPECT_EQ(placements_to_string(cat(parts, 0).placements()), "[R]") << count;
+    }
+  });
+}
+
 TEST(CommunicationTest, AViewKeepsACutThatDividesItsDim) {
   test::run_ranks(4, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2, 2});
