@@ -9,6 +9,7 @@
 #include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/rows.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -126,6 +127,33 @@ TEST(AutogradTest, DerivativesOfDerivativesAreRight) {
   EXPECT_FALSE(x.grad().defined());
   first.sum().backward();
   EXPECT_EQ(x.grad().to_vector(), (Values{12}));
+}
+
+// Of an operand that was brought elsewhere for the operator, which keeps it as it came.
+TEST(AutogradTest, ADerivativeOfADerivativeLiesAsItsTensor) {
+  struct Case {
+    std::vector<int> mesh;
+    Placements first, second;
+  };
+  const std::vector<Case> cases = {
+      {{2}, {Shard(0)}, {Shard(1)}},
+      {{2, 2}, {Shard(0), Shard(1)}, {Shard(1), Shard(0)}},
+      {{2, 2}, {Shard(0), Replicate()}, {Shard(1), Shard(0)}},
+  };
+  const Tensor numbers = randn({4, 4}, {1}, kDoubles), others = randn({4, 4}, {2}, kDoubles);
+  for (const Case& each : cases) {
+    test::run_ranks(each.mesh.size() == 1 ? 2 : 4, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, each.mesh);
+      const auto leaf = [&](const Tensor& whole, const Placements& placements) {
+        return distribute_tensor(whole, mesh, placements, {.source_rank = -1}).requires_grad_();
+      };
+      const Tensor a = leaf(numbers, each.first), b = leaf(others, each.second);
+      const Tensor slope = grad({(a * b).sum()}, {a}, {}, {.create_graph = true})[0];
+      slope.square().sum().backward();
+      EXPECT_EQ(b.grad().placements(), each.second);
+      EXPECT_EQ(difference(b.grad().full_tensor(), others * 2.0, {1e-12, 1e-12}), "");
+    });
+  }
 }
 
 TEST(AutogradTest, GradOfWhatNoOutputDependsOnIsUndefined) {
@@ -298,6 +326,35 @@ TEST(AutogradTest, ACheckpointGivesTheSameGradients) {
   weight.set_grad({});
   checkpoint(layer, x.detach()).sum().backward();
   EXPECT_EQ(weight.grad().to_vector(), of_weight);
+}
+
+// Which rows are gathered depends on whether a gradient is wanted, which the first run does not
+// show.
+TEST(AutogradTest, BothRunsOfACheckpointLieAlike) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor whole = randn({8, 8}, {1}, kDoubles);
+    const auto rows = [&](const Tensor& in) {
+      const Tensor y = softmax(in, 1);
+      return DTensor::from_local(square(y.to_local()), mesh, y.placements());
+    };
+    const auto gradient_with = [&](const std::function<Tensor(const Tensor&)>& f) {
+      const Tensor x = distribute_tensor(whole, mesh, {Shard(1)}, {.source_rank = -1});
+      x.requires_grad_();
+      f(x).sum().backward();
+      return x.grad().full_tensor();
+    };
+    std::vector<Placements> runs;
+    const auto watched = [&](const Tensor& in) {
+      const Tensor y = rows(in);
+      runs.push_back(y.placements());
+      return y;
+    };
+    const Tensor found = gradient_with([&](const Tensor& x) { return checkpoint(watched, x); });
+    ASSERT_EQ(runs.size(), 2U);
+    EXPECT_EQ(runs[0], runs[1]);
+    EXPECT_EQ(difference(found, gradient_with(rows), {1e-12, 1e-12}), "");
+  });
 }
 
 TEST(AutogradTest, ACheckpointOfIntegersWantsNoGradient) {

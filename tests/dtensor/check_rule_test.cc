@@ -128,7 +128,6 @@ TEST(CheckRuleTest, NoOperatorIsWithoutRules) {
   // What one rank and whole operands never call.
   const std::map<std::string, std::string> others = {
       {"copy_", "recorded with the value as its result, and never called: AutogradTest"},
-      {"whole_along", "only of a dim that is cut: CommunicationTest"},
       {"cut_cross_entropy", "only of logits whose classes are cut: RowsTest"},
       {"cut_cross_entropy_backward", "only of logits whose classes are cut: RowsTest"}};
   for (const std::string& name : defined_operators()) {

@@ -116,6 +116,25 @@ total                                      3          96
   });
 }
 
+// Also where what moves is moved before the operator runs.
+TEST(CommunicationTest, LinesThatAreBroughtAreCountedUnderTheOperatorsName) {
+  const std::map<std::string, std::function<void(const Tensor&)>> calls = {
+      {"split", [](const Tensor& x) { split(x, 2, 0); }},
+      {"sort", [](const Tensor& x) { sort(x, 0); }},
+      {"topk", [](const Tensor& x) { topk(x, 3, 0); }}};
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const Tensor x = distribute_tensor(whole({4, 6}), DeviceMesh(group, {2}), {Shard(0)});
+    for (const auto& [name, run] : calls) {
+      const CommCounter counter;
+      run(x);
+      EXPECT_EQ(counter.by_operator().size(), 1U) << counter;
+      EXPECT_TRUE(counter.by_operator().contains(name)) << counter;
+      const StrictScope strict;
+      EXPECT_TRUE(refusal([&] { run(x); }).starts_with(name)) << refusal([&] { run(x); });
+    }
+  });
+}
+
 TEST(CommunicationTest, GradientsAreCountedAsTheWayBack) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2});
@@ -234,6 +253,81 @@ TEST(CommunicationTest, AnOperatorTakesNoMoreCollectivesThanItNeeds) {
 }
 
 // Two ranks have equal shares of a dim of 8 that becomes one of 2, and four would not.
+// Where parameters are whole, their gradients are summed: no reason to gather a batch.
+TEST(CommunicationTest, ABatchStaysCutInTraining) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const auto parameter = [&](const Shape& shape) {
+      return distribute_tensor(ones(shape), mesh, {Replicate()}, {.source_rank = -1})
+          .requires_grad_();
+    };
+    const Tensor weight = parameter({64}), bias = parameter({64}), matrix = parameter({64, 64});
+    const Tensor scale = parameter({32, 64});
+    const std::vector<std::pair<const char*, std::function<Tensor(const Tensor&)>>> calls = {
+        {"slice", [](const Tensor& x) { return x.slice(1, 3, 20); }},
+        {"narrow", [](const Tensor& x) { return x.narrow(1, 0, 8); }},
+        {"select", [](const Tensor& x) { return x.select(1, 3); }},
+        {"view",
+         [](const Tensor& x) {
+           return x.view({-1, 64});
+         }},
+        {"cat",
+         [](const Tensor& x) {
+           return cat({x, x}, 1);
+         }},
+        {"cat of a parameter",
+         [&](const Tensor& x) {
+           return cat({x, scale.expand({x.size(0), 32, 64})}, 1);
+         }},
+        {"split", [](const Tensor& x) { return split(x, 16, 1)[0]; }},
+        {"softmax", [](const Tensor& x) { return softmax(x, 2); }},
+        {"log_softmax", [](const Tensor& x) { return log_softmax(x, 2); }},
+        {"pad",
+         [](const Tensor& x) {
+           return pad(x, {1, 1});
+         }},
+        {"mul", [&](const Tensor& x) { return x * weight; }},
+        {"mul of a matrix", [&](const Tensor& x) { return x * scale; }},
+        {"mul of a parameter as large",
+         [&](const Tensor& x) {
+           return x * scale.expand({x.size(0), 32, 64}).clone();
+         }},
+        {"div", [&](const Tensor& x) { return x / weight; }},
+        {"layer_norm", [&](const Tensor& x) { return layer_norm(x, {64}, weight, bias); }},
+        {"rms_norm", [&](const Tensor& x) { return rms_norm(x, {64}, weight); }},
+        {"linear", [&](const Tensor& x) { return linear(x, matrix, bias); }},
+    };
+    for (const Shape& shape : {Shape{64, 32, 64}, Shape{8, 32, 64}, Shape{2, 32, 64}}) {
+      const Tensor x = distribute_tensor(ones(shape), mesh, {Shard(0)}, {.source_rank = -1});
+      for (const bool trains : {false, true}) {
+        x.requires_grad_(trains);
+        for (const auto& [name, run] : calls) {
+          EXPECT_EQ(placements_to_string(run(x).placements()), "[S(0)]")
+              << name << " of " << tensors::shape_to_string(shape) << (trains ? ", training" : "");
+        }
+      }
+    }
+  });
+}
+
+// A part that wants a gradient is gathered, which spares the way back a collective.
+TEST(CommunicationTest, OfManyOperandsItCountsWhichWantsAGradient) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const auto placed = [&](const Shape& shape, const Placement& placement) {
+      return distribute_tensor(ones(shape), mesh, {placement}, {.source_rank = -1});
+    };
+    for (const int count : {2, 63, 64, 65, 130}) {
+      Tensors parts(static_cast<std::size_t>(count), placed({1, 256}, Replicate()));
+      // So many rows that what cutting the others takes does not decide.
+      parts.front() = placed({60 + 4 * count, 256}, Shard(0));
+      EXPECT_EQ(placements_to_string(cat(parts, 0).placements()), "[S(1)]") << count;
+      parts.front().requires_grad_();
+      EXPECT_EQ(placements_to_string(cat(parts, 0).placements()), "[R]") << count;
+    }
+  });
+}
+
 TEST(CommunicationTest, AViewKeepsACutThatDividesItsDim) {
   test::run_ranks(4, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2, 2});

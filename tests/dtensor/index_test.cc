@@ -100,6 +100,25 @@ TEST(IndexTest, ATableMayBeCutAlongItsRows) {
   });
 }
 
+// The table's gradient is summed over the ranks then, which is no reason to give the cut up: all
+// that follows would be computed by every rank.
+TEST(IndexTest, RowsOfCutPositionsStayCutInTraining) {
+  const Tensor numbers = zeros({4096, 96}), list = zeros({8, 16}, {.dtype = DType::i64});
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor table = distribute_tensor(numbers, mesh, {Replicate()}, {.source_rank = -1});
+    const Tensor at = distribute_tensor(list, mesh, {Shard(0)}, {.source_rank = -1});
+    const Tensor in_a_row =
+        distribute_tensor(list.view({128}), mesh, {Shard(0)}, {.source_rank = -1});
+    for (const bool trains : {false, true}) {
+      table.requires_grad_(trains);
+      EXPECT_EQ(embedding(at, table).placements(), Placements{Shard(0)}) << trains;
+      EXPECT_EQ(index(table, at).placements(), Placements{Shard(0)}) << trains;
+      EXPECT_EQ(index_select(table, 0, in_a_row).placements(), Placements{Shard(0)}) << trains;
+    }
+  });
+}
+
 TEST(IndexTest, PaddingHasNoGradient) {
   const Tensor table = randn({3, 2}, {1}, kDoubles).requires_grad_();
   sum(embedding(tensor({1, 2, 1}), table, 1)).backward();
@@ -342,6 +361,18 @@ TEST(IndexTest, PositionsThatAreNoneAreNamedOnEveryLayout) {
     for (const int dim : {0, 1}) {
       expect_named(distribute_tensor(whole, mesh, {Shard(dim)}, {.source_rank = -1}));
     }
+  });
+}
+
+TEST(IndexTest, PositionsWithAFractionAreRefusedBeforeAnythingIsSent) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor table = distribute_tensor(zeros({4, 3}), mesh, {Shard(0)}, {.source_rank = -1});
+    const Tensor at = distribute_tensor(zeros({2}), mesh, {Shard(0)}, {.source_rank = -1});
+    const CommCounter counter;
+    expect_refused([&] { index(table, at); }, "index with float32 positions");
+    expect_refused([&] { embedding(at, table); }, "index with float32 positions");
+    EXPECT_EQ(counter.get_total_counts(), 0);
   });
 }
 

@@ -139,6 +139,34 @@ TEST(ReductionTest, SpreadIsRightOnEveryLayout) {
   EXPECT_EQ(x.grad().to_vector(), (std::vector<double>{0, 0, 0}));
 }
 
+TEST(ReductionTest, SpreadOfCutHalvesHasAGradientOfTheirDtype) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const Tensor whole = randn({8, 4}, {1}).to(dtype);
+    test::run_ranks(2, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, {2});
+      for (const auto op : {&var, &stddev}) {
+        const Tensor x = distribute_tensor(whole, mesh, {Shard(0)}, {.source_rank = -1});
+        x.requires_grad_();
+        op(x, {0}, 1, false).sum().backward();
+        EXPECT_EQ(x.grad().dtype(), dtype);
+        const Tensor one = whole.detach().requires_grad_();
+        op(one, {0}, 1, false).sum().backward();
+        EXPECT_EQ(difference(x.grad().full_tensor(), one.grad(), {2e-2, 2e-2}), "");
+      }
+    });
+  }
+}
+
+// The mean is further from 0 than a square can tell.
+TEST(ReductionTest, ARankWithoutElementsAddsNoNaNToASpread) {
+  const Tensor whole = full({3}, 2e19, {.dtype = DType::f32});
+  test::run_ranks(4, [&](const ProcessGroup& group) {
+    const Tensor x =
+        distribute_tensor(whole, DeviceMesh(group, {4}), {Shard(0)}, {.source_rank = -1});
+    EXPECT_EQ(var(x, {}, 1, false).full_tensor().item(), 0);
+  });
+}
+
 TEST(ReductionTest, LogSumExpIsRightOnEveryLayout) {
   expect_right([](const Tensor& x) { return logsumexp(x); });
   expect_right([](const Tensor& x) { return logsumexp(x, {0}, true); });

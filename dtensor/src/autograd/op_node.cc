@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "autograd/step_node.h"
+#include "dispatch/choice.h"
 #include "dispatch/dispatch.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/user_frame.h"
@@ -12,6 +13,21 @@ namespace dtrun::dtensor {
 
 using base::Error;
 using base::ErrorCode;
+
+namespace {
+
+/// The edge's node makes the tensor, which may lie otherwise than it did there.
+void set_maker(const Tensor& tensor, const Edge& edge) {
+  if (!edge.node) return;
+  if (!Graph::is_on() || !edge.spec || edge.spec == tensor.spec())
+    return Graph::set_producer(tensor, edge.node, edge.output);
+  // The engine brings a gradient to where the tensor of its edge lies.
+  const auto pass_on = [](const Tensor& gradient) { return gradient; };
+  Graph::set_producer(tensor, base::Counted<Node>(new StepNode("redistribute", edge, pass_on,
+                                                               PartialGradient::passed_on)));
+}
+
+}  // namespace
 
 Tensor restored(std::string_view node, const Saved& saved, const Edge& edge) {
   if (saved.local.storage()->version() != saved.version) {
@@ -35,7 +51,7 @@ Tensor restored(std::string_view node, const Saved& saved, const Edge& edge) {
                 "fully_shard(..., {.reshard = Reshard::after_backward})");
   }
   Tensor tensor = saved.spec ? Tensor(saved.spec, saved.local) : Tensor(saved.local);
-  if (edge.node) Graph::set_producer(tensor, edge.node, edge.output);
+  set_maker(tensor, edge);
   return tensor;
 }
 
@@ -91,13 +107,8 @@ bool is_partial(const Spec& spec) {
   return without_partials(spec.layout()) != spec.layout();
 }
 
-/// Into how many parts the ranks have cut it.
 std::int64_t parts_of(const Spec& spec) {
-  const DeviceMesh mesh = spec.mesh();
-  std::int64_t parts = 1;
-  for (std::size_t axis = 0; axis < mesh.shape().size(); ++axis)
-    parts *= spec.layout().is_shard(axis) ? mesh.shape()[axis] : 1;
-  return parts;
+  return sharding::parts_of(spec.layout(), spec.mesh().shape());
 }
 
 /// Whether the way from one to the other takes more than cutting.

@@ -16,9 +16,11 @@ class StepNode : public Node {
 
   StepNode(std::string_view name, const Tensor& input, Backward backward,
            PartialGradient partial_gradient)
+      : StepNode(name, Edge::to(input), std::move(backward), partial_gradient) {}
+  StepNode(std::string_view name, Edge edge, Backward backward, PartialGradient partial_gradient)
       : Node(0),
         name_(name),
-        edge_(Edge::to(input)),
+        edge_(std::move(edge)),
         backward_(std::move(backward)),
         partial_gradient_(partial_gradient) {
     sequence_ = next_sequence();

@@ -281,13 +281,8 @@ class Chooser {
     bool is_needed = false;
     for (std::size_t i = 0; i < layouts_.size(); ++i)
       is_needed = is_needed || (i != operand && operation_.inputs[i].wants_gradient);
-    return is_needed && parts_of(choice.inputs[operand]) < parts_of(layouts_[operand]);
-  }
-  std::int64_t parts_of(const Layout& layout) const {
-    std::int64_t parts = 1;
-    for (std::size_t axis = 0; axis < layout.axes(); ++axis)
-      parts *= layout.is_shard(axis) ? mesh_shape_[axis] : 1;
-    return parts;
+    return is_needed &&
+           parts_of(choice.inputs[operand], mesh_shape_) < parts_of(layouts_[operand], mesh_shape_);
   }
 
   /// Seconds that this rank works more than where all axes cut the work, back as well.
@@ -303,10 +298,24 @@ class Chooser {
     return passes * operation_.work * (1 / parts - 1 / ranks_) / rate;
   }
 
+  /// That the gradient of a whole operand comes from all ranks, where another one is cut and stays
+  /// so: a batch is not given up for it, since all that follows would be computed by every rank.
+  bool is_price_of_cut(std::size_t operand, std::size_t axis, const Choice& choice) const {
+    if (operation_.work > 0 || !layouts_[operand].is_replicate(axis)) return false;
+    for (std::size_t i = 0; i < layouts_.size(); ++i) {
+      if (layouts_[i].is_shard(axis) && layouts_[i][axis] == choice.inputs[i][axis]) return true;
+    }
+    return false;
+  }
+
   /// As the operand lies; a sum over the ranks where it is the same on all and others differ.
   Layout gradient_of(std::size_t operand, const Choice& choice) const {
     Layout gradient = without_partials(choice.inputs[operand]);
     for (std::size_t axis = 0; axis < picked_.size(); ++axis) {
+      if (is_price_of_cut(operand, axis, choice)) {
+        gradient.set(axis, Replicate());
+        continue;
+      }
       if (!choice.inputs[operand].is_replicate(axis)) continue;
       for (const Layout& other : choice.inputs) {
         if (!other.is_replicate(axis)) gradient.set(axis, Partial());
@@ -363,6 +372,13 @@ class Chooser {
 };
 
 }  // namespace
+
+std::int64_t parts_of(const Layout& layout, const std::vector<int>& mesh_shape) {
+  std::int64_t parts = 1;
+  for (std::size_t axis = 0; axis < layout.axes(); ++axis)
+    parts *= layout.is_shard(axis) ? mesh_shape[axis] : 1;
+  return parts;
+}
 
 Choice cheapest_choice(const Operation& operation, const std::vector<AxisRule>& rules,
                        const std::vector<int>& mesh_shape, const std::vector<Layout>& layouts,

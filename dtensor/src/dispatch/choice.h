@@ -2,6 +2,7 @@
 // asks the planner that also runs the redistribution.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,9 @@
 #include "dtrun/dtensor/plan/redistribute_plan.h"
 
 namespace dtrun::dtensor::sharding {
+
+/// Into how many parts the ranks of the mesh have cut it.
+std::int64_t parts_of(const Layout& layout, const std::vector<int>& mesh_shape);
 
 struct Choice {
   std::vector<Layout> inputs;

@@ -26,6 +26,7 @@ using base::ErrorCode;
 
 /// A one-element local tensor has its dtype and shape in the key, in place of a spec.
 constexpr std::int64_t kLocal = 0;
+constexpr int kFlagsOfNumber = 63;
 
 struct CallPlan {
   std::vector<SpecBody*> inputs;         ///< as the kernel takes them
@@ -175,11 +176,20 @@ CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Pla
 void append_weights(CallKey& key, const OpView& op, const DeviceMesh& mesh,
                     std::span<const Placed> inputs) {
   if (op.weighed == Weighed::forward) return;
-  std::int64_t gradients = 0;
-  for (const Placed& input : inputs) gradients = gradients * 2 + (input.wants_gradient() ? 1 : 0);
-  key.push_back(gradients);
   const ResultWish* const wish = wish_for(op, mesh);
-  key.push_back(wish == nullptr ? 0 : 1);
+  // A bit for the wish and one for each operand that wants a gradient.
+  std::uint64_t flags = wish == nullptr ? 0 : 1;
+  int count = 1;
+  for (const Placed& input : inputs) {
+    if (count == kFlagsOfNumber) {
+      key.push_back(static_cast<std::int64_t>(flags));
+      flags = 0;
+      count = 0;
+    }
+    flags = flags * 2 + (input.wants_gradient() ? 1 : 0);
+    ++count;
+  }
+  key.push_back(static_cast<std::int64_t>(flags));
   if (wish == nullptr) return;
   for (const Placement& placement : wish->placements) {
     key.push_back(static_cast<std::int64_t>(placement.kind()));

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dispatch/call_key.h"
 #include "dispatch/op.h"
 
 namespace dtrun::dtensor {

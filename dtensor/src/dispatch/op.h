@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dispatch/call_key.h"
 #include "dispatch/rules.h"
 #include "dtrun/dtensor/mesh/spec.h"
 #include "dtrun/tensor/tensor.h"
@@ -26,8 +27,6 @@ class Context;
 /// For operators without attributes.
 struct None {};
 
-/// The key of a call: attributes that affect layouts, and specs, as numbers.
-using CallKey = tensors::Dims;
 inline void append_key(CallKey&, const None&) {}
 
 /// This rank's parts of the operands.

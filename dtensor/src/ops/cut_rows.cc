@@ -26,7 +26,8 @@ void CutRows::merge(const std::vector<LocalTensor>& more) {
   all_ = parts_of_all(a_, dims_, tensors::stack(own, a_.dim()));
   const LocalTensor counts = numbers(0), means = numbers(1);
   mean_ = tensors::div(total(tensors::mul(counts, means)), row_size());
-  shifts_ = tensors::sub(means, mean_);
+  // Of an empty stretch there is none: 0 times its square need not be 0.
+  shifts_ = tensors::where(tensors::eq(counts, 0), 0, tensors::sub(means, mean_));
   squares_ = total(tensors::add(numbers(2), tensors::mul(counts, tensors::mul(shifts_, shifts_))));
 }
 

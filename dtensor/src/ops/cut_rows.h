@@ -1,5 +1,5 @@
 // CutRows: rows of which ranks hold stretches, and what all ranks know of the rows once a few
-// numbers of each stretch have come, in one collective.
+// numbers of each stretch have come, in one collective for each mesh axis that cuts the rows.
 #pragma once
 
 #include <cstdint>

@@ -121,8 +121,7 @@ constexpr Op<IndexedDim, Origin> kIndexSelect{
       return {index_add(zero_like_picked_from(c), c.attributes().dim, c.input(1), c.grad()),
               Tensor()};
     },
-    .saves = saves_input(1),
-    .weighed = Weighed::there_and_back};
+    .saves = saves_input(1)};
 
 /// The dim of the positions is whole in index and source; what is added to may be cut along it.
 void add_slices_rules(Rules& r, Metas in, const IndexedDim& a) {
@@ -209,6 +208,7 @@ Tensor zero_table(const Context<None, Origin>& c, int position_dims) {
 constexpr Op<None, Origin> kRowsAt{
     .name = "index",
     .meta = [](Metas in, const None&) -> Meta {
+      require_index("index", in[1]);
       return {with_positions(in[1].shape, in[0].shape), in[0].dtype};
     },
     .rules =
@@ -226,8 +226,7 @@ constexpr Op<None, Origin> kRowsAt{
       const Tensor positions = c.input(1);
       return {add_at_rows(zero_table(c, positions.dim()), positions, c.grad()), Tensor()};
     },
-    .saves = saves_input(1),
-    .weighed = Weighed::there_and_back};
+    .saves = saves_input(1)};
 
 /// Into a table, positions, rows -> the table.
 constexpr Op<> kAddAtRows{

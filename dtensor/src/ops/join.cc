@@ -59,6 +59,8 @@ constexpr Op<JoinedDim> kCat{
     },
     .weighed = Weighed::there_and_back};
 
+constexpr Op<WholeDim> kWholeForSplit = whole_along_for("split");
+
 }  // namespace
 
 Tensor cat(const Tensors& tensors, int dim) {
@@ -107,7 +109,7 @@ Tensors split(const Tensor& a, const std::vector<std::int64_t>& sizes, int dim) 
   tensors::check_split_sizes(a.shape(), along, sizes);
   // Gathered once, and not for each piece.
   const bool is_cut = sizes.size() > 1 && is_cut_along(a, along);
-  const Tensor whole = is_cut ? brought_whole_along(a, along) : a;
+  const Tensor whole = is_cut ? call(kWholeForSplit, a, WholeDim{along}) : a;
   Tensors pieces;
   std::int64_t start = 0;
   for (const std::int64_t size : sizes) {

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "dispatch/result_wish.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/plan/cost.h"
 #include "dtrun/tensor/ops.h"
@@ -143,21 +144,6 @@ Lying without_dims(const Tensor& a, const ReducedDims& dims) {
   return lying;
 }
 
-struct WholeDim {
-  int dim;
-};
-void append_key(CallKey& key, const WholeDim& a) {
-  key.push_back(a.dim);
-}
-constexpr Op<WholeDim> kWholeAlong{
-    .name = "whole_along",
-    .meta = [](Metas in, const WholeDim&) { return in[0]; },
-    .rules = [](Rules& r, Metas, const WholeDim& a) { r.all_but(a.dim).cut_all().rearranges(); },
-    .local = [](Locals in, const WholeDim&, const None&, const Site&) { return in[0]; },
-    .backward = [](const Context<WholeDim, None>& c) -> Tensors { return {c.grad()}; },
-    .partial_gradient = PartialGradient::passed_on,
-    .weighed = Weighed::there_and_back};
-
 }  // namespace
 
 Tensor whole_along(const Tensor& a, int dim) {
@@ -166,8 +152,8 @@ Tensor whole_along(const Tensor& a, int dim) {
   return a.redistribute(placements, order);
 }
 
-Tensor brought_whole_along(const Tensor& a, int dim) {
-  return call(kWholeAlong, a, WholeDim{dim});
+void append_key(CallKey& key, const WholeDim& a) {
+  key.push_back(a.dim);
 }
 
 Tensor joined_parts(const Tensor& a, const ReducedDims& dims, LocalTensor result) {
@@ -218,7 +204,8 @@ GatherCost gather_cost(const Tensor& a, const ReducedDims& dims) {
 }
 
 bool comes_sooner_whole(const Tensor& a, const ReducedDims& dims) {
-  if (!a.requires_grad() || !Graph::is_on()) return false;
+  const bool wants_gradient = a.requires_grad() && Graph::is_on();
+  if (!wants_gradient && !RunTwiceScope::stands()) return false;
   const GatherCost cost = gather_cost(a, dims);
   return cost.transfer < cost.latency;
 }

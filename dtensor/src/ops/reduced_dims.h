@@ -50,8 +50,23 @@ bool is_cut_along(const Tensor& a, int dim);
 Tensor joined_parts(const Tensor& a, const ReducedDims& dims, LocalTensor result);
 /// The same of all ranks, on each of them, in one collective for each axis that cuts these dims.
 LocalTensor parts_of_all(const Tensor& a, const ReducedDims& dims, LocalTensor result);
-/// Whole along the dim, in the layout that costs least there and back; in the graph.
-Tensor brought_whole_along(const Tensor& a, int dim);
+
+struct WholeDim {
+  int dim;
+};
+void append_key(CallKey& key, const WholeDim& a);
+/// Brings a tensor whole along the dim, in the layout that costs least there and back; in the
+/// graph. @param op on whose behalf
+constexpr Op<WholeDim> whole_along_for(std::string_view op) {
+  return {
+      .name = op,
+      .meta = [](Metas in, const WholeDim&) { return in[0]; },
+      .rules = [](Rules& r, Metas, const WholeDim& a) { r.all_but(a.dim).cut_all().rearranges(); },
+      .local = [](Locals in, const WholeDim&, const None&, const Site&) { return in[0]; },
+      .backward = [](const Context<WholeDim, None>& c) -> Tensors { return {c.grad()}; },
+      .partial_gradient = PartialGradient::passed_on,
+      .weighed = Weighed::there_and_back};
+}
 
 /// Of rows of which ranks hold stretches.
 struct GatherCost {

@@ -38,6 +38,9 @@ constexpr Op<SortedDim> kOrder{
                         : tensors::topk(in[0], a.kept, a.dim, a.order).indices;
     }};
 
+constexpr Op<WholeDim> kWholeForSort = whole_along_for("sort");
+constexpr Op<WholeDim> kWholeForTopk = whole_along_for("topk");
+
 /// Along the dim, what the rank that holds least of it has.
 std::int64_t smallest_part(const Tensor& a, int dim) {
   const DeviceMesh mesh = a.device_mesh();
@@ -92,7 +95,8 @@ Sorted sorted(const Tensor& a, const SortedDim& by) {
   }
   // Brought once, for the order and for the values.
   Tensor x = without_partial(a);
-  if (is_cut_along(x, by.dim)) x = brought_whole_along(x, by.dim);
+  const Op<WholeDim>& whole = by.kept < 0 ? kWholeForSort : kWholeForTopk;
+  if (is_cut_along(x, by.dim)) x = call(whole, x, WholeDim{by.dim});
   const Tensor indices = call(kOrder, x, by);
   return {gather(x, by.dim, indices), indices};
 }

@@ -23,14 +23,15 @@ double divisor_of(const Shape& shape, const ReducedDims& a, double correction) {
 }
 
 /// Of var, with the reduced dims 1, on its way to x. The second input, if there is one, is x's
-/// mean.
+/// mean, of f32 at least.
 Tensors variance_gradient(const SpreadContext& c, const Tensor& g) {
   const ReducedDims& a = c.attributes();
   const Tensor x = without_partial(c.input(0));
   const bool is_known = c.inputs() > 1 && !Graph::is_on();
   const Tensor center = is_known ? c.input(1) : mean(x, a.dims, true);
   Tensors gradients(c.inputs());
-  gradients[0] = (g * (2 / divisor_of(x.shape(), a, c.numbers().correction))) * (x - center);
+  const Tensor scaled = g * (2 / divisor_of(x.shape(), a, c.numbers().correction));
+  gradients[0] = (scaled * (x - center)).to(c.dtype(0));
   return gradients;
 }
 

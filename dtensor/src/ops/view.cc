@@ -19,7 +19,7 @@ struct Sizes {
   Shape sizes;
 };
 void append_key(CallKey& key, const Sizes& a) {
-  key.insert(key.end(), a.sizes.begin(), a.sizes.end());
+  for (const std::int64_t size : a.sizes) key.push_back(size);
 }
 
 struct DimOrder {
