@@ -122,7 +122,10 @@ class SshHostsTest : public testing::Test {
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
       const std::string pid = entry.path().filename();
       std::ifstream line(entry.path() / "cmdline");
-      std::string words{std::istreambuf_iterator<char>(line), {}};
+      // A process that ends meanwhile has no line; an iterator would throw.
+      std::ostringstream text;
+      text << line.rdbuf();
+      std::string words = text.str();
       std::ranges::replace(words, '\0', ' ');
       if (words.starts_with(beginning) && words.find(part) != std::string::npos &&
           network_of(pid) == network_of(init))
