@@ -29,7 +29,38 @@ std::size_t available_memory() {
   return static_cast<std::size_t>(kib) << 10;
 }
 
-void commit_bytes(int fd, std::size_t offset, std::size_t size) {
+UniqueFd make_memfd(const std::string& name) {
+  UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) throw system_error("create a memfd");
+  return fd;
+}
+
+// Further seals are forbidden: a seal against writing would keep the other processes from mapping
+// it.
+void seal_size(int fd) {
+  if (::fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
+    throw system_error("seal the size of a memfd");
+}
+
+}  // namespace
+
+SharedMemory SharedMemory::create(const std::string& name, std::size_t size) {
+  UniqueFd fd = make_memfd(name);
+  commit(fd.get(), 0, size);
+  seal_size(fd.get());
+  return map(std::move(fd), size);
+}
+
+SharedMemory SharedMemory::reserve(const std::string& name, std::size_t span, std::size_t mapped) {
+  UniqueFd fd = make_memfd(name);
+  if (::ftruncate(fd.get(), static_cast<off_t>(span)) != 0)
+    throw system_error(fmt::format("reserve {} bytes of shared memory", span),
+                       "raise the limit of file sizes (ulimit -f)");
+  seal_size(fd.get());
+  return map(std::move(fd), mapped);
+}
+
+void SharedMemory::commit(int fd, std::size_t offset, std::size_t size) {
   // A memfd knows no limit of its own: fallocate would take all there is and wake the OOM killer.
   if (const std::size_t available = available_memory(); size > available)
     throw Error(ErrorCode::kSystem, fmt::format("cannot commit {} bytes of shared memory", size),
@@ -50,41 +81,6 @@ void commit_bytes(int fd, std::size_t offset, std::size_t size) {
       throw error;
     }
   }
-}
-
-UniqueFd make_memfd(const std::string& name) {
-  UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd) throw system_error("create a memfd");
-  return fd;
-}
-
-// Further seals are forbidden: a seal against writing would keep the other processes from mapping
-// it.
-void seal_size(int fd) {
-  if (::fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
-    throw system_error("seal the size of a memfd");
-}
-
-}  // namespace
-
-SharedMemory SharedMemory::create(const std::string& name, std::size_t size) {
-  UniqueFd fd = make_memfd(name);
-  commit_bytes(fd.get(), 0, size);
-  seal_size(fd.get());
-  return map(std::move(fd), size);
-}
-
-SharedMemory SharedMemory::reserve(const std::string& name, std::size_t span, std::size_t mapped) {
-  UniqueFd fd = make_memfd(name);
-  if (::ftruncate(fd.get(), static_cast<off_t>(span)) != 0)
-    throw system_error(fmt::format("reserve {} bytes of shared memory", span),
-                       "raise the limit of file sizes (ulimit -f)");
-  seal_size(fd.get());
-  return map(std::move(fd), mapped);
-}
-
-void SharedMemory::commit(int fd, std::size_t offset, std::size_t size) {
-  commit_bytes(fd, offset, size);
 }
 
 SharedMemory SharedMemory::map(UniqueFd fd, std::size_t size) {

@@ -1,19 +1,16 @@
 #include "operation.h"
 
 #include "group_engine.h"
+#include "overlap.h"
 
 namespace dtrun::collectives::cpu {
 
 namespace {
 
 bool have_common_memory(std::span<const Buffer> a, std::span<const Buffer> b) {
-  const auto begin = [](const Buffer& buffer) {
-    return reinterpret_cast<std::uintptr_t>(buffer.data);
-  };
   for (const Buffer& one : a)
     for (const Buffer& other : b)
-      if (begin(one) < begin(other) + other.bytes() && begin(other) < begin(one) + one.bytes())
-        return true;
+      if (overlap(one, other)) return true;
   return false;
 }
 

@@ -9,13 +9,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <span>
 
 #include "algorithm.h"
 #include "chunk.h"
 #include "dtrun/collectives/backend.h"
+#include "overlap.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -177,13 +177,6 @@ class SharedPlan {
   }
 
  private:
-  static bool overlap(const Buffer& a, const Buffer& b) {
-    const auto* const first = static_cast<const std::byte*>(a.data);
-    const auto* const second = static_cast<const std::byte*>(b.data);
-    return a.count > 0 && b.count > 0 && std::less<>()(first, second + b.bytes()) &&
-           std::less<>()(second, first + a.bytes());
-  }
-
   /// Pieces begin on cache lines.
   static constexpr std::size_t kLine = 64;
 
