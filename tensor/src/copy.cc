@@ -1,9 +1,11 @@
 // Everything that moves elements: copies, conversions, fills, and reading them out.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "copy_kernel.h"
@@ -13,6 +15,8 @@
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/shapes_only.h"
 #include "element.h"
+#include "kernels/transpose_kernel.h"
+#include "loops/thread_pool.h"
 #include "require.h"
 
 namespace dtrun::tensors {
@@ -38,6 +42,60 @@ bool same_view(const LocalTensor& a, const LocalTensor& b) {
          a.shape() == b.shape() && a.strides() == b.strides();
 }
 
+/// The last two dims of a matrix, or of many, as rows and columns.
+struct Turned {
+  std::int64_t rows, columns, distance;
+};
+
+/// Both have the same shape and dtype; the target is contiguous. Columns of the source lie in runs.
+std::optional<Turned> turned(const LocalTensor& target, const LocalTensor& source) {
+  if (source.dim() != 2 || target.dtype() != source.dtype() || !target.is_contiguous()) return {};
+  const std::int64_t rows = source.size(0), columns = source.size(1);
+  constexpr std::int64_t kLeast = 8;
+  if (rows < kLeast || columns < kLeast || source.strides()[0] != 1) return {};
+  return source.strides()[1] >= rows ? std::optional<Turned>({rows, columns, source.strides()[1]})
+                                     : std::nullopt;
+}
+
+/// Squares are turned in registers; what is left of the rows, number by number.
+template <typename Bits>
+void copy_turned(const Turned& source, const void* from, void* to) {
+  const auto* const in = static_cast<const Bits*>(from);
+  auto* const out = static_cast<Bits*>(to);
+  // So many rows of the target are written together: their lines stay in the first cache.
+  constexpr std::int64_t kBand = 32;
+  const std::int64_t whole = source.columns / 8 * 8;
+  parallel_for(source.rows, kBand, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; row += kBand) {
+      const std::int64_t count = std::min(kBand, end - row);
+      Bits* const band = out + row * source.columns;
+      transpose_rows(band, source.columns, in + row, source.distance, whole, count, whole);
+      for (std::int64_t i = 0; i < count; ++i) {
+        for (std::int64_t c = whole; c < source.columns; ++c)
+          band[i * source.columns + c] = in[c * source.distance + row + i];
+      }
+    }
+  });
+}
+
+bool copied_turned(const LocalTensor& target, const LocalTensor& source) {
+  const auto how = turned(target, source);
+  if (!how) return false;
+  switch (item_size(target.dtype())) {
+    case 2:
+      copy_turned<std::uint16_t>(*how, source.data(), target.data());
+      return true;
+    case 4:
+      copy_turned<float>(*how, source.data(), target.data());
+      return true;
+    case 8:
+      copy_turned<double>(*how, source.data(), target.data());
+      return true;
+    default:
+      return false;
+  }
+}
+
 /// Below it, setting up a loop takes longer than the copy.
 constexpr std::size_t kBytesOfOneCopy = std::size_t{32} << 10;
 
@@ -49,6 +107,7 @@ void copy_on_host(const LocalTensor& target, const LocalTensor& source) {
     return;
   }
   const ShapesOnly shapes_only = shapes_only_for(target.dtype());
+  if (copied_turned(target, source)) return;
   const LoopOperand operands[] = {LoopOperand::of(target), LoopOperand::of(source)};
   for_each_row(target.shape(), operands, copy_kernel(target.dtype(), source.dtype()));
 }

@@ -230,6 +230,30 @@ TEST(CopyTest, LargeTransposesGoThroughTilesAndStayRight) {
   }
 }
 
+TEST(CopyTest, TransposesOfEverySizeAndItemSizeAreRight) {
+  for (const DType dtype : {DType::bf16, DType::i16, DType::f32, DType::i32, DType::f64, DType::i64,
+                            DType::u8, DType::f16}) {
+    for (const std::int64_t rows : {1, 7, 8, 9, 33, 100}) {
+      for (const std::int64_t columns : {1, 8, 15, 64, 67}) {
+        // Rows lie at a distance of three more elements than they have.
+        const LocalTensor wide =
+            remainder(arange(rows * (columns + 3)), 97).view({rows, columns + 3});
+        const LocalTensor source = wide.to(dtype).narrow(1, 2, columns);
+        const LocalTensor turned = source.transpose(0, 1).clone();
+        ASSERT_TRUE(turned.is_contiguous());
+        const std::vector<double> values = turned.to_vector();
+        for (std::int64_t c = 0; c < columns; ++c) {
+          for (std::int64_t r = 0; r < rows; ++r) {
+            ASSERT_EQ(values[static_cast<std::size_t>(c * rows + r)],
+                      static_cast<double>((r * (columns + 3) + c + 2) % 97))
+                << dtype_name(dtype) << " " << rows << " x " << columns;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(CopyTest, ItemWantsOneElement) {
   EXPECT_EQ(full({1, 1}, 2.5).item(), 2.5);
   EXPECT_THROW(zeros({2}).item(), Error);

@@ -92,6 +92,22 @@ TEST(OpsTest, MatmulOfARepeatedRowIsRight) {
   EXPECT_EQ(matmul(ones({2, 3}), repeated.transpose(0, 1)).to_vector(), Values(8, 3));
 }
 
+TEST(OpsTest, ManyRowsTimesTransposedWeightsAreTheProduct) {
+  const auto small = [](const Shape& shape) -> LocalTensor {
+    return remainder(arange(numel(shape)), 7).to(DType::f32).view(shape);
+  };
+  // Whole numbers, so that no order of summation rounds.
+  const LocalTensor x = small({600, 70}), weights = small({90, 70});
+  const LocalTensor bias = small({90});
+  const LocalTensor product = matmul(x, weights.transpose(0, 1));
+  EXPECT_EQ(product.to_vector(), matmul(x, weights.transpose(0, 1).contiguous()).to_vector());
+  double sum = 0;
+  for (int k = 0; k < 70; ++k) sum += (599 * 70 + k) % 7 * ((89 * 70 + k) % 7);
+  EXPECT_EQ(product.to_vector().back(), sum);
+  EXPECT_EQ(add_matmul(bias, x, weights.transpose(0, 1)).to_vector(),
+            add(product, bias).to_vector());
+}
+
 TEST(OpsTest, BoolsDoNotSubtractAndNumbersMustFit) {
   EXPECT_EQ(summary_of([] { tensor({true}) - tensor({true}); }), "sub does not take bool tensors");
   EXPECT_EQ(summary_of([] { tensor({true}) - 1; }), "sub does not take bool tensors");

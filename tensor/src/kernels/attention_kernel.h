@@ -38,9 +38,6 @@ struct AttentionKernels {
   static A dot(const A* a, const A* b, std::int64_t count);
   static void scale(A* row, A factor, std::int64_t count);
   static void add(A* row, const A* other, std::int64_t count);
-  /// result[columns, rows], and 0 behind them up to `filled`, a multiple of 8 and at least rows.
-  static void transpose(A* result, std::int64_t result_row, const A* in, std::int64_t in_row,
-                        std::int64_t rows, std::int64_t columns, std::int64_t filled);
 };
 
 extern template struct AttentionKernels<float>;

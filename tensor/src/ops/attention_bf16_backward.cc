@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/transpose_kernel.h"
 #include "ops/attention_bf16.h"
 #include "ops/attention_bf16_operand.h"
 #include "ops/attention_scores.h"
@@ -123,7 +124,7 @@ class Bf16AttentionBackward {
                            const float* sums, float* turned, float scale) {
     const std::int64_t columns = in_tile_lanes(target.columns());
     const std::int64_t keys = std::min(kKeys, target.rows() - block * kKeys);
-    AttentionKernels<float>::transpose(turned, columns, sums, kKeys, columns, kKeys, columns);
+    transpose_rows(turned, columns, sums, kKeys, columns, kKeys, columns);
     if (scale != 1.0f) AttentionKernels<float>::scale(turned, scale, kKeys * columns);
     for (std::int64_t r = 0; r < keys; ++r) {
       target.store(target.at(head, block * kKeys + r), turned + r * columns, target.columns());

@@ -7,6 +7,7 @@
 
 #include "kernels/attention_bf16_kernel.h"
 #include "kernels/bf16_product.h"
+#include "kernels/transpose_kernel.h"
 #include "ops/attention_operand.h"
 #include "ops/attention_scores.h"
 
@@ -66,9 +67,8 @@ class PairedBlocks {
     clear_bf16(loaded + rows * width_, loaded + kKeys * width_);
     if (over_ == Over::columns) {
       // Two neighbours are one word, which moves as a float does.
-      AttentionKernels<float>::transpose(reinterpret_cast<float*>(data(i)), kKeys,
-                                         reinterpret_cast<const float*>(loaded), width_ / 2, kKeys,
-                                         width_ / 2, kKeys);
+      transpose_rows(reinterpret_cast<float*>(data(i)), kKeys,
+                     reinterpret_cast<const float*>(loaded), width_ / 2, kKeys, width_ / 2, kKeys);
       return;
     }
     for (std::int64_t r = 0; r < kKeys; r += 2) {
@@ -118,9 +118,9 @@ class QueryBlocks {
     clear_bf16(loaded + count * width_, loaded + kQueries * width_);
     // Two neighbours are one word, which is turned and then split.
     Scratch scratch(kQueries * width_ * static_cast<std::int64_t>(sizeof(BFloat16)));
-    AttentionKernels<float>::transpose(reinterpret_cast<float*>(scratch.data()), kQueries,
-                                       reinterpret_cast<const float*>(loaded), width_ / 2, kQueries,
-                                       width_ / 2, kQueries);
+    transpose_rows(reinterpret_cast<float*>(scratch.data()), kQueries,
+                   reinterpret_cast<const float*>(loaded), width_ / 2, kQueries, width_ / 2,
+                   kQueries);
     const auto* const pairs = reinterpret_cast<const BFloat16*>(scratch.data());
     for (std::int64_t c = 0; c < width_; c += 2) {
       split_bf16(target + c * kQueries, target + (c + 1) * kQueries, pairs + c * kQueries,

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "kernels/one_query_kernel.h"
+#include "kernels/transpose_kernel.h"
 #include "ops/attention_operand.h"
 #include "ops/attention_scores.h"
 
@@ -35,7 +36,7 @@ RowsOfBf16 rows_of_bf16(const HeadMatrices& in, std::int64_t head, std::int64_t 
 template <typename A>
 void turn(const RowsOfNumbers<A>& in, std::int64_t rows, std::int64_t columns, A* result,
           std::int64_t width) {
-  AttentionKernels<A>::transpose(result, width, in.data, in.step, rows, columns, width);
+  transpose_rows(result, width, in.data, in.step, rows, columns, width);
 }
 
 template <typename A>

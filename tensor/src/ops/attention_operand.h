@@ -8,6 +8,7 @@
 #include "copy_kernel.h"
 #include "dtrun/tensor/ops.h"
 #include "kernels/attention_kernel.h"
+#include "kernels/transpose_kernel.h"
 #include "loops/scratch.h"
 #include "loops/thread_pool.h"
 
@@ -228,8 +229,7 @@ class PackedColumns {
     Scratch scratch(rows * columns * static_cast<std::int64_t>(sizeof(A)));
     const RowsOfNumbers<A> loaded = rows_of_numbers(in_, in_.in_matrix(i / blocks_, first), rows,
                                                     columns, reinterpret_cast<A*>(scratch.data()));
-    AttentionKernels<A>::transpose(data(i), width_, loaded.data, loaded.step, rows, columns,
-                                   width_);
+    transpose_rows(data(i), width_, loaded.data, loaded.step, rows, columns, width_);
   }
 
   const HeadMatrices& in_;
