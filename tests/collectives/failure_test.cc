@@ -43,10 +43,19 @@ using testing_support::contains;
 using testing_support::error_of;
 using Guard = RankProcesses::Guard;
 
-class FailureTest : public testing::TestWithParam<Transport> {
+/// How the ranks reach each other.
+struct Reach {
+  std::string name;
+  Transport transport;
+  int connections_per_peer = 1;
+};
+
+class FailureTest : public testing::TestWithParam<Reach> {
  protected:
   test::RankOptions options(Deadline::Duration timeout = seconds(60)) const {
-    return {.transport = GetParam(), .timeout = timeout};
+    return {.transport = GetParam().transport,
+            .timeout = timeout,
+            .connections_per_peer = GetParam().connections_per_peer};
   }
 };
 
@@ -255,7 +264,7 @@ TEST_P(FailureTest, AStoppedRankIsNamedWithWhereItIs) {
     EXPECT_TRUE(contains(ended.thrown->text, "of group 'world' for rank 1")) << ended.thrown->text;
     EXPECT_TRUE(contains(ended.thrown->text, "rank 1 (pid " + std::to_string(ranks.pid(1))));
     // A stopped rank's board can be read on its machine; over TCP it does not answer.
-    EXPECT_TRUE(contains(ended.thrown->text, GetParam() == Transport::automatic
+    EXPECT_TRUE(contains(ended.thrown->text, GetParam().transport == Transport::automatic
                                                  ? "is in recv #1 (f32 x 1, peer "
                                                  : "is not answering"))
         << ended.thrown->text;
@@ -319,7 +328,7 @@ TEST_P(FailureTest, ExitingWithoutAGoodbyeIsAFailureToo) {
   EXPECT_EQ(ended.thrown->code, ErrorCode::kPeerFailed);
   EXPECT_TRUE(contains(ended.thrown->text, "rank 1 (pid ")) << ended.thrown->text;
   // Over TCP it may not have answered before it ended.
-  if (GetParam() == Transport::automatic) {
+  if (GetParam().transport == Transport::automatic) {
     EXPECT_TRUE(contains(ended.thrown->text, "it was in no collective yet")) << ended.thrown->text;
   }
 }
@@ -532,10 +541,10 @@ TEST_P(FailureTest, ARankThatCannotWatchTheOthersFailsItsGroupsAndLives) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, FailureTest,
-                         testing::Values(Transport::automatic, Transport::tcp),
-                         [](const testing::TestParamInfo<Transport>& tested) {
-                           return std::string(tested.param == Transport::tcp ? "Tcp" : "Automatic");
-                         });
+                         testing::Values(Reach{"Automatic", Transport::automatic},
+                                         Reach{"Tcp", Transport::tcp},
+                                         Reach{"TcpOnFourConnections", Transport::tcp, 4}),
+                         [](const auto& tested) { return tested.param.name; });
 
 struct Connections {
   int all = 0;

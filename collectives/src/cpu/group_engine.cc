@@ -574,11 +574,11 @@ void GroupEngine::on_frame(int world_rank, const Frame& frame) {
   world_->doorbell().ring();
 }
 
-void GroupEngine::on_data_connection(int world_rank, Lane lane, base::UniqueFd fd) {
+void GroupEngine::on_data_connection(int world_rank, const DataHello& hello, base::UniqueFd fd) {
   const std::optional<int> rank = group_rank(world_rank);
   if (!rank) return;
   const std::scoped_lock lock(watchers_mutex_);
-  channels_.attach(*rank, lane, std::move(fd));
+  channels_.attach(*rank, hello, std::move(fd));
   world_->doorbell().ring();
 }
 

@@ -121,7 +121,7 @@ class GroupEngine : public GroupListener,
   base::Deadline next_look() override;
 
   void on_frame(int world_rank, const Frame& frame) override;
-  void on_data_connection(int world_rank, Lane lane, base::UniqueFd fd) override;
+  void on_data_connection(int world_rank, const DataHello& hello, base::UniqueFd fd) override;
   void on_member_lost(int world_rank, const base::Error& error) override;
   void on_trouble(const base::Error& error) override;
 
