@@ -1,8 +1,11 @@
 // How long do collectives take on one machine? dtrun's cpu backend beside gloo, Open MPI and MPICH,
 // all in one run, taking turns, so that the machine's moods hit all alike.
 //
-//     collective_bench [--ranks N] [--rounds R] [--only NAME]... [--operation NAME]... [BYTES]...
+//     collective_bench [--ranks N] [--rounds R] [--mpi DIR] [--only NAME]... [--operation NAME]...
+//                      [BYTES]...
 //
+// --mpi: the MPIs of that folder (openmpi, mpich, intel) in place of the system's; the build must
+// have had -DDTRUN_MPI_DIR=DIR.
 // Default: 2 ranks, 7 rounds, all operations, 8 B, 4 KiB, 64 KiB, 1 MiB, 16 MiB, f32. A round
 // starts every contender once, each by its own launcher; dtrun-bench's loop measures all of them.
 // The table has the median of the rounds' medians, the least time of all, and dtrun's part of the
@@ -31,6 +34,7 @@ struct Options {
   int ranks = 2;
   int rounds = 7;
   std::string folder;  ///< of the programs
+  std::string mpi;     ///< of other MPIs
   std::vector<std::string> only;
   std::vector<std::string> operations;
   std::vector<std::size_t> sizes;
@@ -71,23 +75,51 @@ bool is_there(const std::string& program) {
   return ::access(("/usr/bin/" + program).c_str(), X_OK) == 0;
 }
 
+bool is_crowded(const Options& options) {
+  return options.ranks > static_cast<int>(std::thread::hardware_concurrency());
+}
+
+std::vector<Contender> system_mpis(const Options& options) {
+  const char* const binding = is_crowded(options) ? "--oversubscribe" : "--bind-to core";
+  return {{"Open MPI",
+           options.folder + "collective_openmpi",
+           fmt::format("mpirun.openmpi --allow-run-as-root {} -np {}", binding, options.ranks),
+           {}},
+          {"MPICH",
+           options.folder + "collective_mpich",
+           fmt::format("mpiexec.mpich -np {}", options.ranks),
+           {}}};
+}
+
+std::vector<Contender> other_mpis(const Options& options) {
+  const auto contender = [&](const char* name, const char* folder, const std::string& words) {
+    const std::string home = options.mpi + "/" + folder;
+    return Contender{
+        name,
+        fmt::format("{}collective_{}_other", options.folder, folder),
+        fmt::format("/usr/bin/env LD_LIBRARY_PATH={0}/lib I_MPI_ROOT={0} {0}/bin/mpiexec "
+                    "{1} -n {2}",
+                    home, words, options.ranks),
+        {}};
+  };
+  const bool crowded = is_crowded(options);
+  return {contender("Open MPI", "openmpi",
+                    crowded ? "--allow-run-as-root --oversubscribe"
+                            : "--allow-run-as-root --bind-to core"),
+          contender("MPICH", "mpich", crowded ? "" : "-bind-to core"),
+          contender("Intel MPI", "intel", "")};
+}
+
 std::vector<Contender> make_contenders(const Options& options) {
   const std::string dtrun =
       fmt::format("{}dtrun --nproc_per_node={}", options.folder, options.ranks);
-  const bool crowded = options.ranks > static_cast<int>(std::thread::hardware_concurrency());
-  const std::string open_mpi =
-      fmt::format("mpirun.openmpi --allow-run-as-root {} -np {}",
-                  crowded ? "--oversubscribe" : "--bind-to core", options.ranks);
   std::vector<Contender> all = {
       {"dtrun", options.folder + "collective_dtrun", dtrun, {}},
       {"in place", options.folder + "collective_dtrun", dtrun, {}},
       {"gloo", options.folder + "collective_gloo", dtrun, {}},
-      {"Open MPI", options.folder + "collective_openmpi", open_mpi, {}},
-      {"MPICH",
-       options.folder + "collective_mpich",
-       fmt::format("mpiexec.mpich -np {}", options.ranks),
-       {}},
   };
+  std::vector<Contender> mpis = options.mpi.empty() ? system_mpis(options) : other_mpis(options);
+  for (Contender& mpi : mpis) all.push_back(std::move(mpi));
   std::erase_if(all, [&](const Contender& contender) {
     if (!options.only.empty() &&
         std::find(options.only.begin(), options.only.end(), contender.name) == options.only.end())
@@ -178,6 +210,8 @@ int main(int argc, char** argv) {
   app.add_option("--ranks", options.ranks, "of each contender")->check(CLI::PositiveNumber);
   app.add_option("--rounds", options.rounds, "of which the median is told")
       ->check(CLI::PositiveNumber);
+  app.add_option("--mpi", options.mpi, "a folder of MPIs in place of the system's")
+      ->check(CLI::ExistingDirectory);
   app.add_option("--only", options.only, "this contender")->allow_extra_args(false);
   app.add_option("--operation", options.operations, "this one, as dtrun-bench calls it")
       ->allow_extra_args(false);

@@ -448,4 +448,11 @@ void notice_silence(int fd, Deadline::Duration idle, Deadline::Duration unacknow
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, ms(unacknowledged));
 }
 
+Deadline::Duration round_trip_of(int socket_fd) {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  if (::getsockopt(socket_fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  return std::chrono::microseconds(info.tcpi_rtt);
+}
+
 }  // namespace dtrun::base

@@ -10,6 +10,8 @@ std::string why_messages(const Situation& now) {
   if (now.place.ranks == 1) return "there is no other rank";
   if (now.place.sharing != Sharing::all)
     return fmt::format("not all {} ranks share memory", now.place.ranks);
+  if (now.empty_parts == EmptyParts::stay)
+    return "the ranks have agreed on sizes that differ from pair to pair";
   if (!all_know_the_bytes(now.kind)) return "not every rank knows all sizes";
   return fmt::format(
       "{} bytes of each of {} ranks are too many for posts, and the ranks for stages", now.bytes,

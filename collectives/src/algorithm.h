@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include "deliveries.h"
 #include "dtrun/collectives/backend.h"
 
 namespace dtrun::collectives {
@@ -128,6 +129,8 @@ struct Situation {
   std::size_t item_bytes = 1;
   GroupPlace place;
   Crowding crowding = Crowding::alone;
+  /// Stay: all ranks have agreed on the sizes, which differ from pair to pair.
+  EmptyParts empty_parts = EmptyParts::travel;
 };
 
 struct Algorithm {
@@ -143,6 +146,7 @@ inline Situation situation_of(const CollectiveView& collective, const GroupPlace
   Situation now{.kind = collective.kind(), .place = place, .crowding = crowding};
   // All buffers of a collective are of one dtype.
   now.item_bytes = tensors::item_size(collective.fingerprint.dtype);
+  now.empty_parts = empty_parts_of(collective.fingerprint);
   std::int64_t shown = 0;
   switch (now.kind) {
     case OpKind::all_reduce:

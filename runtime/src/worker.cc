@@ -154,6 +154,20 @@ std::string own_address(const rendezvous::WorkerEnv& env) {
   }
 }
 
+int connections_per_peer(const base::Environment& environment) {
+  constexpr const char* kName = "DTRUN_CONNECTIONS_PER_PEER";
+  const std::string text = environment.get(kName).value_or("auto");
+  if (text == "auto") return 0;
+  const std::optional<long long> number = base::parse_integer(text);
+  if (number && *number >= 1 && *number <= collectives::GroupOptions::kMostConnectionsPerPeer)
+    return static_cast<int>(*number);
+  throw base::Error(
+      base::ErrorCode::kInvalidArgument,
+      fmt::format("{}={} is no number of connections", kName, text), "",
+      fmt::format("set it to a number from 1 to {}, or to auto, which goes by the round trip",
+                  collectives::GroupOptions::kMostConnectionsPerPeer));
+}
+
 collectives::ProcessGroup join_world(const rendezvous::WorkerEnv& env, const InitOptions& options,
                                      std::shared_ptr<rendezvous::Store> store,
                                      std::shared_ptr<rendezvous::JobPage> job_page, int slot) {
@@ -172,6 +186,7 @@ collectives::ProcessGroup join_world(const rendezvous::WorkerEnv& env, const Ini
   group.job_page = std::move(job_page);
   group.address = own_address(env);
   group.machine = options.machine;
+  group.connections_per_peer = connections_per_peer(options.environment);
   return collectives::ProcessGroup::create(std::move(group));
 }
 

@@ -165,6 +165,11 @@ TEST(AlgorithmTest, TheReasonIsSaid) {
       said(of(OpKind::all_reduce, 65536, 2, kAll)),
       "by stages: 65536 bytes of each of 2 ranks, which share memory, are too many for posts");
   EXPECT_EQ(said(of(OpKind::gather, 0, 2, kAll)), "by messages: not every rank knows all sizes");
+  Situation planned = of(OpKind::all_to_all, 0, 2, kAll);
+  EXPECT_EQ(said(planned), "by messages: not every rank knows all sizes");
+  planned.empty_parts = EmptyParts::stay;
+  EXPECT_EQ(said(planned),
+            "by messages: the ranks have agreed on sizes that differ from pair to pair");
   EXPECT_EQ(said(of(OpKind::barrier, 0, 1, kAll)), "by messages: there is no other rank");
   EXPECT_EQ(
       said(of(OpKind::broadcast, 65536, 40, kAll)),

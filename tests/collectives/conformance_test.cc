@@ -50,12 +50,20 @@ TEST_P(CpuConformanceTest, GroupsWorkSideBySide) {
 // Two machines, and three: shared memory and TCP at once. In place: out of one another's tensors.
 INSTANTIATE_TEST_SUITE_P(
     , CpuConformanceTest,
-    testing::Values(Place{"Automatic", {}}, Place{"InPlace", {.shared_memory = true}},
-                    Place{"Tcp", {.transport = Transport::tcp}},
-                    Place{"TcpBetweenManyMachines", {.transport = Transport::tcp}, {16}},
-                    Place{"TwoAndTheRest", {.machines = {2}}, {3, 4, 7}},
-                    Place{"ThreeAndTheRest", {.machines = {3}}, {4, 7}},
-                    Place{"OneAndTwoAndTheRest", {.machines = {1, 2}}, {3, 4, 7}}),
+    testing::Values(
+        Place{"Automatic", {}}, Place{"InPlace", {.shared_memory = true}},
+        Place{"Tcp", {.transport = Transport::tcp}},
+        Place{"TcpOnTwoConnections",
+              {.transport = Transport::tcp, .connections_per_peer = 2},
+              {2, 3, 5}},
+        Place{"TcpOnFourConnections",
+              {.transport = Transport::tcp, .connections_per_peer = 4},
+              {2, 4}},
+        Place{"TwoAndTwoOnFourConnections", {.machines = {2}, .connections_per_peer = 4}, {4}},
+        Place{"TcpBetweenManyMachines", {.transport = Transport::tcp}, {16}},
+        Place{"TwoAndTheRest", {.machines = {2}}, {3, 4, 7}},
+        Place{"ThreeAndTheRest", {.machines = {3}}, {4, 7}},
+        Place{"OneAndTwoAndTheRest", {.machines = {1, 2}}, {3, 4, 7}}),
     [](const auto& tested) { return tested.param.name; });
 
 /// Large messages through the ring, as where the kernel lets nobody read another's memory.

@@ -326,6 +326,27 @@ TEST_F(TensorHeapTest, NoMoreThanItsShareIsKept) {
   EXPECT_GE(resident(), before + 3 * kBlock);
 }
 
+// Holes and kept memory side by side serve a tensor that needs both, so the span does not run out.
+TEST_F(TensorHeapTest, MemoryAndHolesSideBySideServeALargeTensor) {
+  constexpr std::size_t kBlock = cpu::TensorHeap::kMostKeptBytes / 2;
+  std::vector<tensors::StoragePointer> blocks;
+  for (int i = 0; i < 5; ++i) blocks.push_back(heap_->allocate(kBlock));
+  const cpu::Offset second = offset_of(blocks[1]), end = offset_of(blocks[4]) + kBlock;
+  // Two are kept, the third is given back, between two that are in use.
+  for (const int i : {1, 3, 2}) blocks[static_cast<std::size_t>(i)] = {};
+  EXPECT_EQ(heap_->kept_bytes(), 2 * kBlock);
+  tensors::StoragePointer large = heap_->allocate(5 * kBlock / 2);
+  EXPECT_EQ(offset_of(large), second);
+  EXPECT_EQ(heap_->kept_bytes(), kBlock / 2);
+  std::memset(large->data(), 1, 5 * kBlock / 2);
+  const tensors::StoragePointer rest = heap_->allocate(kBlock / 2);
+  EXPECT_EQ(offset_of(rest), second + 5 * kBlock / 2);
+  EXPECT_EQ(heap_->kept_bytes(), 0u);
+  // Not even neighbours together are enough.
+  large = {};
+  EXPECT_EQ(offset_of(heap_->allocate(3 * kBlock)), end);
+}
+
 // A rank that has left takes no memory, whoever else still has the commons.
 TEST_F(TensorHeapTest, ItsEndGivesAllMemoryBack) {
   const auto blocks = [&] {

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 
 #include "support/command.h"
@@ -73,6 +74,32 @@ TEST_F(TwoHostsTest, BothTransportsCarryBytesAndTheSumIsRight) {
       EXPECT_THAT(results[node].out, HasSubstr("rank " + std::to_string(rank) +
                                                " sum right shared memory some tcp some\n"))
           << results[node].describe();
+  }
+}
+
+// What was on its way is sent again by the kernel, on each of the connections of two ranks.
+TEST_F(TwoHostsTest, ALinkThatIsCutAndHealedLosesNothingOfStripedMessages) {
+  options_.environment["DTRUN_CONNECTIONS_PER_PEER"] = "4";
+  options_.environment["DTRUN_LOGS"] = "+collectives";
+  const std::string end = folder_ + "/end";
+  const auto first = start(1, {DTRUN_BIN "/transports", end});
+  const auto second = start(2, {DTRUN_BIN "/transports", end});
+  ASSERT_TRUE(first->wait_for_output("the first sum is there")) << second->finish().describe();
+  for (const char* const how : {"--silent", ""}) {
+    std::vector<std::string> cut = {lab("hosts-cut"), how, "2"};
+    std::erase(cut, "");
+    const CommandResult was_cut = run_command(cut, options_);
+    EXPECT_EQ(was_cut.exit_code, 0) << was_cut.describe();
+    const CommandResult healed = run_command({lab("hosts-heal"), "2"}, options_);
+    EXPECT_EQ(healed.exit_code, 0) << healed.describe();
+  }
+  std::ofstream(end) << "now";
+  const CommandResult results[] = {first->finish(), second->finish()};
+  for (int node = 0; node < 2; ++node) {
+    EXPECT_EQ(results[node].exit_code, 0) << results[node].describe();
+    for (int rank = 2 * node; rank < 2 * node + 2; ++rank)
+      EXPECT_THAT(results[node].out, HasSubstr("rank " + std::to_string(rank) + " sum right "));
+    EXPECT_THAT(results[node].err, HasSubstr("take 4 connections: DTRUN_CONNECTIONS_PER_PEER"));
   }
 }
 

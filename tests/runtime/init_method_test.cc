@@ -142,5 +142,26 @@ TEST(InitMethodTest, WhileARankIsDebuggedTheOthersWaitForIt) {
   std::filesystem::remove(path);
 }
 
+TEST(InitMethodTest, ANumberOfConnectionsThatCannotBeIsRefused) {
+  const std::string path = testing::TempDir() + "connections_" + std::to_string(::getpid());
+  InitOptions options;
+  options.init_method = "file://" + path;
+  options.rank = 0;
+  options.world_size = 1;
+  for (const char* const text : {"0", "17", "many", ""}) {
+    options.environment.set("DTRUN_CONNECTIONS_PER_PEER", text);
+    const auto error = error_of([&] { init(options); });
+    ASSERT_TRUE(error) << text;
+    EXPECT_EQ(error->code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error->what(), HasSubstr(std::string("DTRUN_CONNECTIONS_PER_PEER=") + text));
+    EXPECT_THAT(error->remedy(), HasSubstr("from 1 to 16"));
+  }
+  for (const char* const text : {"auto", "1", "16"}) {
+    options.environment.set("DTRUN_CONNECTIONS_PER_PEER", text);
+    EXPECT_FALSE(error_of([&] { init(options); })) << text;
+  }
+  std::filesystem::remove(path);
+}
+
 }  // namespace
 }  // namespace dtrun::runtime

@@ -24,6 +24,7 @@ GroupOptions group_options(std::shared_ptr<rendezvous::Store> store, int rank, i
   group.timeout = options.timeout;
   group.transport = options.transport;
   group.single_copy = options.single_copy;
+  group.connections_per_peer = options.connections_per_peer;
   group.job_page = options.job_page;
   if (options.job_page) group.local_rank = rank;
   if (!options.machines.empty()) {

@@ -19,6 +19,7 @@ struct RankOptions {
   /// How many ranks share memory, one group after the other; the last one has the rest. Empty: all.
   std::vector<int> machines = {};
   collectives::SingleCopy single_copy = collectives::SingleCopy::automatic;
+  int connections_per_peer = 0;
   /// The body's tensors lie in the group's shared memory.
   bool shared_memory = false;
   /// Where the ranks show what they do; null: nowhere.

@@ -23,7 +23,10 @@ using Bytes = std::span<const std::byte>;
 class SendChannel {
  public:
   virtual ~SendChannel() = default;
-  /// Takes from the front of `first`, then of `second`. Returns how many bytes it took.
+  /// A message begins: its header is written next, then a payload of that length.
+  virtual void begin(std::size_t /*payload*/) {}
+  /// Takes from the front of `first`, then of `second`. Returns how many bytes it took. The next
+  /// call brings the rest of them, from where they are: more may have been read than was taken.
   virtual std::size_t write(Bytes first, Bytes second) = 0;
   /// Whether write() would take so many bytes now, as far as shared memory tells.
   virtual bool has_room(std::size_t) { return false; }
@@ -43,7 +46,10 @@ class SendChannel {
 class ReceiveChannel {
  public:
   virtual ~ReceiveChannel() = default;
-  /// Fills the front of `target`. Returns how many bytes came.
+  /// A message's header was read; a payload of that length follows it.
+  virtual void begin(std::size_t /*payload*/) {}
+  /// Fills the front of `target`. Returns how many bytes came. The next call brings the rest of it,
+  /// in which bytes may lie that come behind those that are still to come.
   virtual std::size_t read(std::span<std::byte> target) = 0;
   /// The same of a payload that was lent, from that address on.
   virtual std::size_t fetch(std::span<std::byte>, std::uint64_t) {

@@ -8,7 +8,7 @@
 
 namespace dtrun::collectives::cpu {
 
-enum class ConnectionKind : std::uint16_t { control, data };
+enum class ConnectionKind : std::uint8_t { control, data };
 
 struct DataHello {
   static constexpr std::uint64_t kMagic = 0x6f6c6c6548757274;  // "truHello"
@@ -18,8 +18,9 @@ struct DataHello {
   std::uint64_t group = 0;  ///< group id; data only
   std::int32_t rank = 0;    ///< world rank of the side that connected
   ConnectionKind kind = ConnectionKind::control;
-  Lane lane = Lane::prompt;  ///< data only
-  std::uint8_t reserved = 0;
+  Lane lane = Lane::prompt;      ///< data only
+  std::uint8_t connection = 0;   ///< of those of the channel; data only
+  std::uint8_t connections = 1;  ///< how many it can have; data only
 };
 static_assert(sizeof(DataHello) == 32);
 

@@ -4,8 +4,10 @@
 #include <bit>
 #include <new>
 
+#include "dtrun/base/log.h"
 #include "operation.h"
 #include "ring.h"
+#include "striped_channel.h"
 #include "tcp_channel.h"
 
 namespace dtrun::collectives::cpu {
@@ -83,15 +85,26 @@ std::unique_ptr<SendChannel> GroupChannels::make_ring(int peer, Lane lane) {
 SendChannel& GroupChannels::to(int peer, Lane lane) {
   std::unique_ptr<SendChannel>& channel = peers_[index(peer)].send[static_cast<std::size_t>(lane)];
   if (!channel) {
-    if (world_.route(world_rank(peer)) == Route::shared_memory) {
-      channel = make_ring(peer, lane);
-    } else {
-      channel = std::make_unique<TcpSendChannel>(
-          world_.connect_data(world_rank(peer)),
-          world_.make_hello(ConnectionKind::data, spec_.id, lane), sockets_);
-    }
+    const bool is_near = world_.route(world_rank(peer)) == Route::shared_memory;
+    channel = is_near ? make_ring(peer, lane) : make_tcp(peer, lane);
   }
   return *channel;
+}
+
+std::unique_ptr<SendChannel> GroupChannels::make_tcp(int peer, Lane lane) {
+  const ConnectionCount count = world_.connections_to(world_rank(peer));
+  base::log::debug(base::log::Component::kCollectives,
+                   "group '{}': messages of {} bytes and more to {} take {}", spec_.name,
+                   kLeastStripedBytes, describe_member(world_.card(world_rank(peer))),
+                   count.to_string());
+  const auto connect = [this, peer, lane, count](std::size_t connection) {
+    DataHello hello = world_.make_hello(ConnectionKind::data, spec_.id, lane);
+    hello.connection = static_cast<std::uint8_t>(connection);
+    hello.connections = static_cast<std::uint8_t>(count.connections);
+    return std::make_unique<TcpSendChannel>(world_.connect_data(world_rank(peer)), hello, sockets_);
+  };
+  if (count.connections == 1) return connect(0);
+  return std::make_unique<StripedSendChannel>(static_cast<std::size_t>(count.connections), connect);
 }
 
 ReceiveChannel* GroupChannels::from(int peer, Lane lane) {
@@ -108,9 +121,17 @@ ReceiveChannel* GroupChannels::from(int peer, Lane lane) {
   return channel.get();
 }
 
-void GroupChannels::attach(int peer, Lane lane, base::UniqueFd fd) {
-  peers_[index(peer)].receive[static_cast<std::size_t>(lane)] =
-      std::make_unique<TcpReceiveChannel>(std::move(fd), sockets_);
+void GroupChannels::attach(int peer, const DataHello& hello, base::UniqueFd fd) {
+  std::unique_ptr<ReceiveChannel>& channel =
+      peers_[index(peer)].receive[static_cast<std::size_t>(hello.lane)];
+  auto connection = std::make_unique<TcpReceiveChannel>(std::move(fd), sockets_);
+  if (hello.connections == 1) {
+    channel = std::move(connection);
+    return;
+  }
+  if (!channel) channel = std::make_unique<StripedReceiveChannel>(hello.connections);
+  // A peer says the same number on each.
+  static_cast<StripedReceiveChannel&>(*channel).attach(hello.connection, std::move(connection));
 }
 
 void GroupChannels::set_left(int peer, const LeftRecord& record) {

@@ -54,7 +54,8 @@ class GroupChannels {
   ReceiveChannel* made_from(int peer, Lane lane) const {
     return peers_[index(peer)].receive[static_cast<std::size_t>(lane)].get();
   }
-  void attach(int peer, Lane lane, base::UniqueFd fd);
+  /// @param hello what the peer has said on it
+  void attach(int peer, const DataHello& hello, base::UniqueFd fd);
   ReadySockets& sockets() { return sockets_; }
 
   // Members that have left: those that share memory say so in the table, the others in a frame.
@@ -108,6 +109,7 @@ class GroupChannels {
   GroupBlock& block(int peer) const;
   GroupTable& find_table() const;
   std::unique_ptr<SendChannel> make_ring(int peer, Lane lane);
+  std::unique_ptr<SendChannel> make_tcp(int peer, Lane lane);
 
   World& world_;
   const GroupSpec& spec_;

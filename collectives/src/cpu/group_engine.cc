@@ -482,25 +482,31 @@ void GroupEngine::hear_failure() {
 }
 
 void GroupEngine::send_status(int rank) {
-  BoardLine line = world_->record().line();
+  MemberStatus mine{world_->record().line(),
+                    channels_.own_line().called.load(std::memory_order_relaxed)};
+  BoardLine& line = mine.line;
   const std::int64_t now = monotonic_ns();
   // Monotonic clocks of two machines are unrelated, so times are sent as ages.
   line.started_ns -= now;
   if (line.ended_ns != 0) line.ended_ns = std::min<std::int64_t>(line.ended_ns - now, -1);
   Frame status{FrameKind::status, spec_.id, ""};
-  status.payload.assign(reinterpret_cast<const char*>(&line), sizeof(line));
+  status.payload.assign(reinterpret_cast<const char*>(&mine), sizeof(mine));
   world_->send(spec_.world_ranks[static_cast<std::size_t>(rank)], status);
 }
 
 void GroupEngine::on_announce(int rank, const Fingerprint& theirs) {
   send_status(rank);
-  std::uint64_t& newest = waited_in_[rank];
-  newest = std::max(newest, theirs.sequence);
+  note_called(rank, theirs.sequence);
   if (const auto ours = channels_.own_history().read(theirs.sequence)) {
     compare(rank, theirs, *ours);
   } else {
     announced_[rank] = theirs;
   }
+}
+
+void GroupEngine::note_called(int rank, std::uint64_t sequence) {
+  std::uint64_t& newest = called_[rank];
+  newest = std::max(newest, sequence);
 }
 
 void GroupEngine::compare(int rank, const Fingerprint& theirs, const Fingerprint& ours) {
@@ -563,7 +569,10 @@ void GroupEngine::on_frame(int world_rank, const Frame& frame) {
       if (Fingerprint theirs; read(theirs)) on_announce(*rank, theirs);
       break;
     case FrameKind::status:
-      if (BoardLine line; read(line)) world_->store_status(world_rank, line);
+      if (MemberStatus theirs; read(theirs)) {
+        world_->store_status(world_rank, theirs.line);
+        note_called(*rank, theirs.called);
+      }
       break;
     case FrameKind::left:
       if (LeftRecord record; read(record)) channels_.set_left(*rank, record);
@@ -574,11 +583,11 @@ void GroupEngine::on_frame(int world_rank, const Frame& frame) {
   world_->doorbell().ring();
 }
 
-void GroupEngine::on_data_connection(int world_rank, Lane lane, base::UniqueFd fd) {
+void GroupEngine::on_data_connection(int world_rank, const DataHello& hello, base::UniqueFd fd) {
   const std::optional<int> rank = group_rank(world_rank);
   if (!rank) return;
   const std::scoped_lock lock(watchers_mutex_);
-  channels_.attach(*rank, lane, std::move(fd));
+  channels_.attach(*rank, hello, std::move(fd));
   world_->doorbell().ring();
 }
 

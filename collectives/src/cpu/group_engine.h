@@ -64,6 +64,12 @@ class EngineMutex {
   std::vector<std::function<void()>> later_;
 };
 
+/// What a rank of another machine says of itself when it is asked.
+struct MemberStatus {
+  BoardLine line;            ///< of its newest call, maybe a message or another group's
+  std::uint64_t called = 0;  ///< the sequence of its last collective of this group
+};
+
 class GroupEngine : public GroupListener,
                     public Drivable,
                     public std::enable_shared_from_this<GroupEngine> {
@@ -121,7 +127,7 @@ class GroupEngine : public GroupListener,
   base::Deadline next_look() override;
 
   void on_frame(int world_rank, const Frame& frame) override;
-  void on_data_connection(int world_rank, Lane lane, base::UniqueFd fd) override;
+  void on_data_connection(int world_rank, const DataHello& hello, base::UniqueFd fd) override;
   void on_member_lost(int world_rank, const base::Error& error) override;
   void on_trouble(const base::Error& error) override;
 
@@ -158,6 +164,7 @@ class GroupEngine : public GroupListener,
   void compare_with_waiting();
   void compare_with_history(int rank, const Fingerprint& ours);
   void on_announce(int rank, const Fingerprint& theirs);
+  void note_called(int rank, std::uint64_t sequence);
   /// To a rank on another machine.
   void send_status(int rank);
   void remember(const Fingerprint& ours, Lane lane);
@@ -192,7 +199,7 @@ class GroupEngine : public GroupListener,
   /// Of the ranks that the operation waits for, those that have not come to it, where that is
   /// known.
   std::vector<int> absent(const Operation& operation);
-  bool has_come(int rank, const Fingerprint& ours);
+  bool has_come(int rank, const Fingerprint& ours) const;
   std::optional<BoardLine> shown_since(int rank, const Fingerprint& ours);
   const Card& card(int rank) const;
   int global_rank(int rank) const { return card(rank).global_rank; }
@@ -227,8 +234,8 @@ class GroupEngine : public GroupListener,
   /// A peer is ahead of this rank, without having taken part: it has been asked what it called.
   std::optional<std::pair<Disagreement, base::Deadline>> doubt_;
   std::map<int, Fingerprint> announced_;  ///< group rank of another machine to what it waits in
-  /// Group rank of another machine to the newest call in which it was known to wait.
-  std::map<int, std::uint64_t> waited_in_;
+  /// Group rank of another machine to the newest collective that it is known to have called.
+  std::map<int, std::uint64_t> called_;
   std::uint32_t long_waits_seen_ = 0;  ///< of those on this machine
 };
 

@@ -118,12 +118,11 @@ std::optional<BoardLine> GroupEngine::shown_since(int rank, const Fingerprint& o
   return is_since ? line : std::nullopt;
 }
 
-bool GroupEngine::has_come(int rank, const Fingerprint& ours) {
+bool GroupEngine::has_come(int rank, const Fingerprint& ours) const {
   if (channels_.shares_memory(rank))
     return channels_.table().line(rank).called.load(std::memory_order_acquire) >= ours.sequence;
-  const auto waited = waited_in_.find(rank);
-  return (waited != waited_in_.end() && waited->second >= ours.sequence) ||
-         shown_since(rank, ours).has_value();
+  const auto known = called_.find(rank);
+  return known != called_.end() && known->second >= ours.sequence;
 }
 
 /// Follows those who have come to those for whom they wait.

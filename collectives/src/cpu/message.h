@@ -47,8 +47,11 @@ class OutgoingMessage {
   Progress step(SendChannel& channel) {
     if (complete()) return {};
     const Bytes header = std::as_bytes(std::span(&header_, 1));
-    if (!std::exchange(is_begun_, true) && may_lend_ && channel.can_lend(payload_))
-      header_.lent_at = reinterpret_cast<std::uintptr_t>(payload_.data());
+    if (!std::exchange(is_begun_, true)) {
+      channel.begin(payload_.size());
+      if (may_lend_ && channel.can_lend(payload_))
+        header_.lent_at = reinterpret_cast<std::uintptr_t>(payload_.data());
+    }
     if (header_.lent_at != 0) return step_lent(channel, header);
     const std::size_t of_header = std::min(done_, header.size());
     const std::size_t of_payload = done_ - of_header;
@@ -90,6 +93,7 @@ class IncomingMessage {
     const std::span<std::byte> bytes = std::as_writable_bytes(std::span(&header_, 1));
     const std::size_t count = channel.read(bytes.subspan(header_done_));
     header_done_ += count;
+    if (count != 0 && has_header()) channel.begin(header_.bytes);
     return {count, 0};
   }
   /// @param target as large as the payload

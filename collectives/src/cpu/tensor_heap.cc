@@ -87,20 +87,42 @@ TensorHeap::Gaps::iterator TensorHeap::best_gap(std::size_t bytes) {
   return best;
 }
 
+TensorHeap::Gaps::iterator TensorHeap::first_of_run(std::size_t bytes) {
+  auto first = gaps_.begin();
+  std::size_t together = 0;
+  for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
+    if (first->first + together != gap->first) {
+      first = gap;
+      together = 0;
+    }
+    together += gap->second.bytes;
+    if (together >= bytes) return first;
+  }
+  return gaps_.end();
+}
+
 Offset TensorHeap::take(std::size_t bytes) {
   const std::scoped_lock lock(mutex_);
-  const auto gap = best_gap(bytes);
+  auto gap = best_gap(bytes);
+  if (gap == gaps_.end()) gap = first_of_run(bytes);
   if (gap == gaps_.end()) {
     grow(bytes);
     return used_ - bytes;
   }
-  const Offset offset = gap->first;
-  const Gap found = gap->second;
-  if (!found.is_memory) base::SharedMemory::commit(file_.get(), begin_ + offset, bytes);
-  if (found.is_memory) kept_ -= bytes;
-  gaps_.erase(gap);
-  if (found.bytes > bytes) gaps_[offset + bytes] = {found.bytes - bytes, found.is_memory};
-  return offset;
+  const Offset begin = gap->first, end = begin + bytes;
+  for (auto hole = gap; hole != gaps_.end() && hole->first < end; ++hole)
+    if (!hole->second.is_memory)
+      base::SharedMemory::commit(file_.get(), begin_ + hole->first,
+                                 std::min(hole->second.bytes, end - hole->first));
+  for (Offset taken = begin; taken < end;) {
+    const Gap found = gap->second;
+    const std::size_t count = std::min(found.bytes, end - taken);
+    if (found.is_memory) kept_ -= count;
+    gap = gaps_.erase(gap);
+    taken += count;
+    if (found.bytes > count) gaps_[taken] = {found.bytes - count, found.is_memory};
+  }
+  return begin;
 }
 
 void TensorHeap::grow(std::size_t bytes) {

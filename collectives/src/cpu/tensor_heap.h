@@ -44,6 +44,8 @@ class TensorHeap : public tensors::HostAllocator, public std::enable_shared_from
 
   Offset take(std::size_t bytes);
   Gaps::iterator best_gap(std::size_t bytes);
+  /// Of neighbours that are large enough together, memory and holes.
+  Gaps::iterator first_of_run(std::size_t bytes);
   void grow(std::size_t bytes);
   bool give_back(Offset offset, std::size_t bytes) const noexcept;
   void release(Offset offset, std::size_t bytes) noexcept;

@@ -238,7 +238,9 @@ void World::on_pending(int number) {
   const ssize_t count = ::recv(number, &hello, sizeof(hello), MSG_DONTWAIT);
   if (count != static_cast<ssize_t>(sizeof(hello)) || hello.magic != DataHello::kMagic ||
       hello.token != cards_[0].token || hello.rank < 0 || hello.rank >= size() ||
-      hello.lane > Lane::point_to_point)
+      hello.lane > Lane::point_to_point ||
+      hello.connections > GroupOptions::kMostConnectionsPerPeer ||
+      hello.connection >= hello.connections)
     return;  // a stranger
   const int one = 1;
   ::setsockopt(number, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
@@ -248,7 +250,7 @@ void World::on_pending(int number) {
   // std::function must be copyable and UniqueFd is not, so the descriptor is shared.
   auto shared = std::make_shared<UniqueFd>(std::move(fd));
   deliver(hello.group, [hello, shared](GroupListener& group) {
-    group.on_data_connection(hello.rank, hello.lane, std::move(*shared));
+    group.on_data_connection(hello.rank, hello, std::move(*shared));
   });
 }
 

@@ -55,6 +55,7 @@ World::World(const GroupOptions& options, Deadline deadline)
       rank_(options.rank),
       timeout_(options.timeout),
       single_copy_(options.single_copy),
+      connections_per_peer_(options.connections_per_peer),
       job_page_(options.job_page),
       door_(
           {*options.store, options.global_ranks[static_cast<std::size_t>(options.rank)],
@@ -242,6 +243,13 @@ DataHello World::make_hello(ConnectionKind kind, std::uint64_t group, Lane lane)
   hello.kind = kind;
   hello.lane = lane;
   return hello;
+}
+
+ConnectionCount World::connections_to(int world_rank) {
+  if (connections_per_peer_ != 0) return ConnectionCount::chosen(connections_per_peer_);
+  const std::shared_ptr<ControlConnection> known = control(world_rank);
+  return ConnectionCount::of_round_trip(known ? base::round_trip_of(known->fd())
+                                              : Deadline::Duration(0));
 }
 
 UniqueFd World::connect_data(int world_rank) {

@@ -22,6 +22,7 @@
 
 #include "channel.h"
 #include "commons_door.h"
+#include "connection_count.h"
 #include "control_connection.h"
 #include "cpu_share.h"
 #include "data_hello.h"
@@ -50,7 +51,7 @@ class GroupListener {
   virtual ~GroupListener() = default;
   virtual void on_frame(int world_rank, const Frame& frame) = 0;
   /// A data connection from that rank has come.
-  virtual void on_data_connection(int world_rank, Lane lane, base::UniqueFd fd) = 0;
+  virtual void on_data_connection(int world_rank, const DataHello& hello, base::UniqueFd fd) = 0;
   virtual void on_member_lost(int world_rank, const base::Error& error) = 0;
   /// This rank can watch its peers no longer.
   virtual void on_trouble(const base::Error& error) = 0;
@@ -121,6 +122,8 @@ class World : public std::enable_shared_from_this<World> {
   /// @throws Error kSystem
   static constexpr std::size_t kMostWatched = Lifelines::kMost;
   void watch_peer(int world_rank);
+  /// How many data connections a channel to that rank may have.
+  ConnectionCount connections_to(int world_rank);
   /// A data socket towards that rank, still connecting.
   /// @throws Error kConnection, kSystem
   base::UniqueFd connect_data(int world_rank);
@@ -208,6 +211,7 @@ class World : public std::enable_shared_from_this<World> {
   const int rank_;
   const base::Deadline::Duration timeout_;
   const SingleCopy single_copy_;
+  const int connections_per_peer_;  ///< 0: by the round trip
   std::vector<Card> cards_;
   std::vector<Route> routes_;
   std::shared_ptr<rendezvous::JobPage> job_page_;

@@ -69,4 +69,7 @@ std::string whole_host_name();
 /// for `unacknowledged`, also because the peer's reader does not read.
 void notice_silence(int fd, Deadline::Duration idle, Deadline::Duration unacknowledged);
 
+/// Of a connected TCP socket, as the kernel has seen it of late; 0 where it tells none.
+Deadline::Duration round_trip_of(int socket_fd);
+
 }  // namespace dtrun::base

@@ -102,6 +102,10 @@ struct GroupOptions {
   /// tcp: also towards peers on this machine.
   Transport transport = Transport::automatic;
   SingleCopy single_copy = SingleCopy::automatic;
+  /// TCP connections from this rank to a peer that share a large message; 0: as many as the round
+  /// trip wants.
+  int connections_per_peer = 0;
+  static constexpr int kMostConnectionsPerPeer = 16;
   /// Ranks with different texts share no memory, as on two machines: for simulations of several.
   std::string machine;
   /// Where the rank's backends record what they do; null: the group makes one, which groups that
