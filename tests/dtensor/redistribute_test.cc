@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -100,6 +101,34 @@ TEST(RedistributeTest, EveryPairOfLayoutsAndOrdersOnATwoByFourMeshKeepsTheValue)
 TEST(RedistributeTest, SomeKilobytesOnTwoAndThreeAxesTakeExchangesAndKeepTheValue) {
   expect_all_pairs_right({3, 2}, {{70, 51}, {4, 1025}}, {}, RoundTrip::no);
   expect_all_pairs_right({2, 2, 2}, {{51, 35}}, {}, RoundTrip::no);
+/// Pairs by chance: on four axes there are millions.
+void expect_random_pairs_right(const std::vector<int>& mesh_shape, const Shape& shape,
+                               const std::vector<ReduceOp>& ops, unsigned count) {
+  int world = 1;
+  for (const int size : mesh_shape) world *= size;
+  const Catalogue catalogue = catalogue_of(shape, mesh_shape, ops);
+  test::run_ranks(world, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, mesh_shape);
+    const LocalTensor global = global_tensor(shape);
+    std::mt19937 random(4);
+    for (unsigned i = 0; i < count; ++i) {
+      const DTensor from = placed(catalogue, random() % catalogue.layouts.size(), mesh);
+      const Layout& to = catalogue.layouts[random() % catalogue.layouts.size()];
+      SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string());
+      const DTensor there = from.redistribute(to.placements(), to.order());
+      EXPECT_EQ(there.spec().layout(), to);
+      expect_holds(there, global);
+    }
+  });
+}
+
+TEST(RedistributeTest, ThousandsOfPairsOnFourAxesKeepTheValue) {
+  const unsigned count = 2000 / testing_support::one_in(20);
+  expect_random_pairs_right({2, 2, 2, 2}, {7, 5}, {ReduceOp::sum}, count);
+  expect_random_pairs_right({2, 1, 3, 2}, {5, 4, 3}, {ReduceOp::sum, ReduceOp::avg}, count);
+  expect_random_pairs_right({1, 2, 2, 2}, {60, 34}, {ReduceOp::max}, count);
+}
+
 }
 
 TEST(RedistributeTest, WhileOneIsOnItsWayOthersAreAndTheProgramGoesOn) {

@@ -16,7 +16,7 @@ target_compile_definitions(dtrun_test_vectors PRIVATE DTRUN_VECTOR_FOLDER="${vec
 target_link_libraries(dtrun_test_vectors PUBLIC dtrun_test_support dtrun::base PRIVATE dtrun_flags)
 
 dtrun_test(dtensor/tests LINKS dtrun::dtensor dtrun_test_vectors SOURCES cut placement layout notation choice sharding_picture parallel/pipeline_schedule checkpoint/manifest checkpoint/plan)
-dtrun_test(dtensor/plan_tests LINKS dtrun::dtensor dtrun_test_vectors COMPUTES SOURCES explanation layout_converter redistribute_plan)
+dtrun_test(dtensor/plan_tests LINKS dtrun::dtensor dtrun_test_vectors COMPUTES SOURCES cheapest_plan explanation layout_converter redistribute_plan)
 # Ranks are threads.
 set(operator_tables in_place index pointwise products reductions rows views)
 list(TRANSFORM operator_tables REPLACE "(.+)" "dtensor/operators/\\1.cc")
