@@ -9,6 +9,7 @@
 
 #include "dtensor/catalogue.h"
 #include "dtensor/refusal.h"
+#include "dtensor/simulated_staging.h"
 #include "dtensor/vector_tensor.h"
 #include "dtrun/dtensor/autograd/pending_tensor.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -16,9 +17,11 @@
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/explain.h"
 #include "dtrun/dtensor/ops/reduction.h"
+#include "dtrun/tensor/cuda.h"
 #include "support/one_in.h"
 #include "support/rank_threads.h"
 #include "tensor/all_dtypes.h"
+#include "tensor/simulated_devices.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -98,9 +101,6 @@ TEST(RedistributeTest, EveryPairOfLayoutsAndOrdersOnATwoByFourMeshKeepsTheValue)
   expect_all_pairs_right({2, 4}, {{7}, {5, 3}}, {ReduceOp::sum, ReduceOp::min}, RoundTrip::no);
 }
 
-TEST(RedistributeTest, SomeKilobytesOnTwoAndThreeAxesTakeExchangesAndKeepTheValue) {
-  expect_all_pairs_right({3, 2}, {{70, 51}, {4, 1025}}, {}, RoundTrip::no);
-  expect_all_pairs_right({2, 2, 2}, {{51, 35}}, {}, RoundTrip::no);
 /// Pairs by chance: on four axes there are millions.
 void expect_random_pairs_right(const std::vector<int>& mesh_shape, const Shape& shape,
                                const std::vector<ReduceOp>& ops, unsigned count) {
@@ -129,6 +129,9 @@ TEST(RedistributeTest, ThousandsOfPairsOnFourAxesKeepTheValue) {
   expect_random_pairs_right({1, 2, 2, 2}, {60, 34}, {ReduceOp::max}, count);
 }
 
+TEST(RedistributeTest, SomeKilobytesOnTwoAndThreeAxesTakeExchangesAndKeepTheValue) {
+  expect_all_pairs_right({3, 2}, {{70, 51}, {4, 1025}}, {}, RoundTrip::no);
+  expect_all_pairs_right({2, 2, 2}, {{51, 35}}, {}, RoundTrip::no);
 }
 
 TEST(RedistributeTest, WhileOneIsOnItsWayOthersAreAndTheProgramGoesOn) {
@@ -322,6 +325,38 @@ TEST(RedistributeTest, OtherLinksGiveATensorThatWasMovedBeforeAnotherPlan) {
     for (const bool first_is_slow : {true, false, true}) {
       mesh.set_links(first_is_slow ? std::vector{slow, fast} : std::vector{fast, slow});
       for (int i = 0; i < 3; ++i) EXPECT_TRUE(begins_along(first_is_slow ? "0" : "1")) << i;
+    }
+  });
+}
+
+// What is queued on them runs when somebody waits for it: a collective that does not wait for the
+// step before it, or a copy that nobody waits for, gives other elements.
+TEST(RedistributeTest, OnDevicesOfSeveralRanksEveryPairKeepsTheValue) {
+  if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+  const tensors::cuda::SimulatedDevices devices;
+  register_simulated_staging();
+  const Shape shape = {7, 5};
+  const Catalogue catalogue = catalogue_of(shape, {2, 2}, {ReduceOp::sum, ReduceOp::max});
+  test::run_ranks(4, {.backend = "cpu:cpu,cuda:simulated"}, [&](const ProcessGroup& group) {
+    const tensors::Device own{tensors::DeviceType::cuda, group.rank() % 2};
+    tensors::cuda::set_device(own.index);
+    const DeviceMesh mesh(group, {2, 2}, {"dp", "tp"}, tensors::DeviceType::cuda);
+    const LocalTensor global = global_tensor(shape);
+    for (std::size_t i = 0; i < catalogue.layouts.size(); ++i) {
+      const DTensor on_host = placed(catalogue, i, mesh);
+      const DTensor from(on_host.spec(), on_host.local().to(own));
+      for (std::size_t j = i % 3; j < catalogue.layouts.size(); j += 3) {
+        const Layout& to = catalogue.layouts[j];
+        SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string());
+        const DTensor there = from.redistribute(to.placements(), to.order());
+        EXPECT_EQ(there.local().device(), own);
+        const LocalTensor whole = there.full_tensor().local();
+        EXPECT_EQ(whole.device(), own);
+        EXPECT_EQ(whole.to(tensors::kCpu).to_vector(), global.to_vector());
+        if (has_partial(to)) continue;
+        EXPECT_EQ(there.local().to(tensors::kCpu).to_vector(),
+                  cut(global, there.spec().local_box()).to_vector());
+      }
     }
   });
 }

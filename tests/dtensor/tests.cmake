@@ -17,10 +17,14 @@ target_link_libraries(dtrun_test_vectors PUBLIC dtrun_test_support dtrun::base P
 
 dtrun_test(dtensor/tests LINKS dtrun::dtensor dtrun_test_vectors SOURCES cut placement layout notation choice sharding_picture parallel/pipeline_schedule checkpoint/manifest checkpoint/plan)
 dtrun_test(dtensor/plan_tests LINKS dtrun::dtensor dtrun_test_vectors COMPUTES SOURCES cheapest_plan explanation layout_converter redistribute_plan)
+add_library(dtrun_simulated_staging STATIC dtensor/simulated_staging.cc)
+target_include_directories(dtrun_simulated_staging PRIVATE ${PROJECT_SOURCE_DIR}/collectives/src)
+target_link_libraries(dtrun_simulated_staging
+  PUBLIC dtrun_simulated_cuda dtrun::collectives PRIVATE GTest::gtest dtrun_flags)
 # Ranks are threads.
 set(operator_tables in_place index pointwise products reductions rows views)
 list(TRANSFORM operator_tables REPLACE "(.+)" "dtensor/operators/\\1.cc")
-dtrun_test(dtensor/rank_tests LINKS dtrun::dtensor dtrun_rank_support dtrun_test_vectors dtrun_simulated_cuda dtrun_tensor_goldens PROCESSORS 2
+dtrun_test(dtensor/rank_tests LINKS dtrun::dtensor dtrun_rank_support dtrun_test_vectors dtrun_simulated_staging dtrun_tensor_goldens PROCESSORS 2
   WITH ${operator_tables} dtensor/checkpoint/disk_model.cc dtensor/operator_devices.cc dtensor/operator_samples.cc DEFINITIONS DTRUN_DOCS="${PROJECT_SOURCE_DIR}/docs" DTRUN_HEADERS="${PROJECT_SOURCE_DIR}/dtensor/include"
   SOURCES ragged ragged_operators
   checkpoint/async_saver checkpoint/block_writer checkpoint/chunk_reads checkpoint/crash checkpoint/crash_of_two checkpoint/devices checkpoint/faults checkpoint/offline checkpoint/read_ahead checkpoint/save_and_load checkpoint/series checkpoint/shared_reads checkpoint/state
