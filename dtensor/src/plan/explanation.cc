@@ -42,7 +42,8 @@ std::string meaning_of(const Step& step) {
 
 ExplainedRoute route_of(const PlanQuestion& question, std::string name,
                         const std::vector<Step>& steps) {
-  ExplainedRoute route{std::move(name), {}, {}, {}, {}, {}};
+  ExplainedRoute route;
+  route.name = std::move(name);
   const CostModel costs = question.costs();
   const std::vector<Traffic> traffic = plan_traffic(question.shape, question.mesh_shape, steps,
                                                     question.coordinate, costs.item_bytes);
@@ -52,6 +53,9 @@ ExplainedRoute route_of(const PlanQuestion& question, std::string name,
     route.cost += cost;
     route.traffic += traffic[i];
   }
+  if (!steps.empty())
+    route.memory = plan_memory(question.shape, question.mesh_shape, steps, question.coordinate,
+                               costs.item_bytes);
   route.mesh = mesh_traffic(question.shape, question.mesh_shape, steps, costs.item_bytes);
   return route;
 }

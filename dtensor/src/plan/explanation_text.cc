@@ -51,6 +51,14 @@ std::string summary(const PlanExplanation& explanation) {
                      duration_text(chosen.cost.seconds));
 }
 
+std::string memory_text(const PlanExplanation& explanation) {
+  const PlanMemory& memory = explanation.chosen.memory;
+  return fmt::format("{}Rank {} has {} bytes before, {} after, and at most {} at once.\n",
+                     explanation.chosen.cost.collectives > 0 ? "" : "\n",
+                     rank_of(explanation.question), grouped_digits(memory.before),
+                     grouped_digits(memory.after), grouped_digits(memory.peak));
+}
+
 std::string alternatives_text(const PlanExplanation& explanation) {
   if (explanation.chosen.cost.collectives == 0) return "";
   if (explanation.alternatives.empty()) return "\nOther ways: none that differs.\n";
@@ -93,6 +101,9 @@ object route_json(const PlanQuestion& question, const ExplainedRoute& route) {
                 {"bytes_sent", route.traffic.sent},
                 {"bytes_received", route.traffic.received},
                 {"bytes_sent_by_busiest", route.mesh.busiest.sent},
+                {"bytes_before", route.memory.before},
+                {"bytes_after", route.memory.after},
+                {"peak_bytes", route.memory.peak},
                 {"seconds", route.cost.seconds},
                 {"steps", steps_json(question, route)}};
 }
@@ -141,6 +152,7 @@ std::string PlanExplanation::to_string() const {
         fmt::format("\nAll ranks together send {} bytes, the busiest one {}.\n",
                     grouped_digits(chosen.mesh.total), grouped_digits(chosen.mesh.busiest.sent));
   }
+  text += memory_text(*this);
   return text + alternatives_text(*this);
 }
 
