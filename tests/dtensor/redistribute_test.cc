@@ -310,6 +310,43 @@ TEST(RedistributeTest, ATensorMovedAgainAndAgainKeepsItsValueAndItsGradient) {
   });
 }
 
+// From the third time on the collective is called directly, where the parts allow it.
+TEST(RedistributeTest, ARepeatedMoveOfOneStepIsTheFirstOne) {
+  for (const std::int64_t rows : {6, 7}) {
+    const Catalogue catalogue =
+        catalogue_of({rows, 6}, {3}, {ReduceOp::sum, ReduceOp::avg, ReduceOp::max});
+    test::run_ranks(3, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, {3});
+      const LocalTensor global = global_tensor(catalogue.shape);
+      for (std::size_t i = 0; i < catalogue.layouts.size(); ++i) {
+        const DTensor from = placed(catalogue, i, mesh);
+        for (const Placement& to : {Replicate(), Shard(0), Shard(1)}) {
+          SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string());
+          const DTensor other(from.spec(), from.local());  // which remembers nothing yet
+          for (int time = 0; time < 4; ++time) expect_holds(other.redistribute({to}), global);
+          const DTensor there = other.redistribute({to});
+          if (to != from.placements()[0]) there.local().fill_(-7);
+          expect_holds(other, global);
+        }
+      }
+    });
+  }
+}
+
+TEST(RedistributeTest, RanksThatDisagreeInARepeatedMoveAreToldWhatEachMoved) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor x = ones({4, 4}, mesh, {Shard(0)}), terms = ones({4, 4}, mesh, {Partial()});
+    for (int time = 0; time < 3; ++time) {
+      x.redistribute({Replicate()});
+      terms.redistribute({Replicate()});
+    }
+    expect_refused([&] { (group.rank() == 0 ? x : terms).redistribute({Replicate()}); },
+                   group.rank() == 0 ? "f32[4, 4] from [S(0)] to [R]" : "from [P(sum)] to [R]",
+                   base::ErrorCode::kDisagreement);
+  });
+}
+
 TEST(RedistributeTest, OtherLinksGiveATensorThatWasMovedBeforeAnotherPlan) {
   test::run_ranks(4, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2, 2});
