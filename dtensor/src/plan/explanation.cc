@@ -53,9 +53,6 @@ ExplainedRoute route_of(const PlanQuestion& question, std::string name,
     route.cost += cost;
     route.traffic += traffic[i];
   }
-  if (!steps.empty())
-    route.memory = plan_memory(question.shape, question.mesh_shape, steps, question.coordinate,
-                               costs.item_bytes);
   route.mesh = mesh_traffic(question.shape, question.mesh_shape, steps, costs.item_bytes);
   return route;
 }
@@ -200,6 +197,11 @@ PlanExplanation explain_plan(PlanQuestion question) {
   explanation.question = std::move(question);
   const PlanQuestion& asked = explanation.question;
   explanation.chosen = route_of(asked, "", planned(asked, asked.from, asked.to, asked.costs()));
+  if (!explanation.chosen.steps.empty()) {
+    explanation.chosen.memory =
+        plan_memory(asked.shape, asked.mesh_shape, explanation.chosen.plan(), asked.coordinate,
+                    asked.item_bytes());
+  }
   append_alternatives(explanation);
   explanation.held = placements_of({asked.from, asked.to});
   return explanation;

@@ -101,9 +101,6 @@ object route_json(const PlanQuestion& question, const ExplainedRoute& route) {
                 {"bytes_sent", route.traffic.sent},
                 {"bytes_received", route.traffic.received},
                 {"bytes_sent_by_busiest", route.mesh.busiest.sent},
-                {"bytes_before", route.memory.before},
-                {"bytes_after", route.memory.after},
-                {"peak_bytes", route.memory.peak},
                 {"seconds", route.cost.seconds},
                 {"steps", steps_json(question, route)}};
 }
@@ -165,6 +162,9 @@ std::string PlanExplanation::to_json() const {
                 {"from", question.from.to_string()},
                 {"to", question.to.to_string()},
                 {"chosen", route_json(question, chosen)},
+                {"bytes_before", chosen.memory.before},
+                {"bytes_after", chosen.memory.after},
+                {"peak_bytes", chosen.memory.peak},
                 {"bytes_sent_by_all", chosen.mesh.total},
                 {"bytes_sent_by_busiest", chosen.mesh.busiest.sent}};
   array others;
