@@ -1,6 +1,10 @@
 // What is sent: counted, predicted, forbidden, and named where ranks disagree.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <bit>
+#include <map>
+
 #include "dtensor/gradient_check.h"
 #include "dtensor/layout_catalogue.h"
 #include "dtrun/base/error.h"
@@ -14,6 +18,8 @@
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/ops/rows.h"
 #include "dtrun/dtensor/plan/traffic.h"
+#include "mesh/mesh_body.h"
+#include "support/one_in.h"
 #include "support/rank_threads.h"
 
 namespace dtrun::dtensor {
@@ -82,6 +88,108 @@ TEST(CommunicationTest, EveryRedistributionSendsJustTheBytesThatArePredicted) {
     // Of some kilobytes, where bytes begin to count.
     EXPECT_GT(expect_predicted(DeviceMesh(group, {3, 2}), {70, 51}), 10);
   });
+}
+
+/// What the transports have carried for the groups of a mesh, those of several axes among them.
+std::int64_t bytes_carried(const DeviceMesh& mesh) {
+  const auto carried = [](const ProcessGroup& group) {
+    const collectives::TransportCounters counters = group.counters();
+    return static_cast<std::int64_t>(counters.shared_memory_bytes_sent + counters.tcp_bytes_sent);
+  };
+  std::int64_t bytes = 0;
+  for (const ProcessGroup& line : mesh.all_groups()) bytes += carried(line);
+  for (unsigned axes = 0; axes < 1U << mesh.ndim(); ++axes) {
+    if (std::popcount(axes) < 2) continue;
+    std::vector<int> list;
+    for (int axis = 0; axis < mesh.ndim(); ++axis)
+      if ((axes >> axis & 1U) != 0) list.push_back(axis);
+    bytes += carried(group_along(*mesh.body(), list));
+  }
+  return bytes;
+}
+
+/// Not of an all_reduce of more than two ranks: how it shares the work out is the transport's.
+bool is_told_exactly(const std::vector<Step>& steps, const std::vector<int>& mesh) {
+  return std::ranges::none_of(steps, [&](const Step& step) {
+    return step.kind == StepKind::all_reduce && mesh[static_cast<std::size_t>(step.axis)] > 2;
+  });
+}
+
+struct Carried {
+  std::int64_t bytes = 0;
+  std::int64_t predicted = 0;
+  std::map<StepKind, int> steps;  ///< how many there were
+};
+
+/// Moves one of so many pairs of layouts. @param is_exact also this rank's bytes of each move
+void carry(const DeviceMesh& mesh, const Shape& shape, std::size_t one_pair_in, bool is_exact,
+           Carried& carried) {
+  const std::vector<Layout> layouts = all_layouts(shape, mesh.shape(), {ReduceOp::sum});
+  const std::vector<LinkRate> links(mesh.shape().size(), kSharedMemoryLink);
+  for (std::size_t pair = 0; pair < layouts.size() * layouts.size(); pair += one_pair_in) {
+    const Layout &from = layouts[pair / layouts.size()], &to = layouts[pair % layouts.size()];
+    const Tensor x = distribute_tensor(whole(shape), mesh, from.placements(),
+                                       {.source_rank = -1, .shard_order = from.order()});
+    const std::vector<Step> steps = plan_redistribute(shape, mesh.shape(), from, to, {4, links});
+    if (!is_told_exactly(steps, mesh.shape())) continue;
+    std::int64_t predicted = 0;
+    for (const Traffic& step : plan_traffic(shape, mesh.shape(), steps, mesh.coordinate(), 4))
+      predicted += step.sent;
+    const std::int64_t before = bytes_carried(mesh);
+    x.redistribute(to.placements(), to.order());
+    const std::int64_t bytes = bytes_carried(mesh) - before;
+    if (is_exact) {
+      EXPECT_EQ(bytes, predicted) << tensors::shape_to_string(shape) << "\n"
+                                  << plan_to_string(steps);
+    }
+    carried.predicted += predicted;
+    for (const Step& step : steps) ++carried.steps[step.kind];
+  }
+}
+
+void expect_carried_on(const std::vector<int>& mesh_shape, const std::vector<Shape>& shapes,
+                       std::size_t one_pair_in, collectives::Transport transport) {
+  int world = 1;
+  for (const int size : mesh_shape) world *= size;
+  std::atomic<std::int64_t> bytes = 0, predicted = 0;
+  test::run_ranks(world, {.transport = transport}, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, mesh_shape);
+    const std::int64_t before = bytes_carried(mesh);
+    Carried carried;
+    for (const Shape& shape : shapes)
+      carry(mesh, shape, one_pair_in, transport != collectives::Transport::tcp, carried);
+    group.barrier();
+    bytes += bytes_carried(mesh) - before;
+    predicted += carried.predicted;
+    for (const StepKind kind :
+         {StepKind::all_gather, StepKind::all_to_all, StepKind::reduce_scatter})
+      EXPECT_GT(carried.steps[kind], 0) << step_kind_name(kind);
+    EXPECT_EQ(carried.steps[StepKind::all_reduce] > 0, mesh_shape.back() == 2);
+    EXPECT_EQ(carried.steps[StepKind::exchange] > 0, mesh_shape.size() > 1);
+  });
+  EXPECT_EQ(bytes, predicted);
+}
+
+// Even, uneven and empty shards.
+TEST(CommunicationTest, SharedMemoryCarriesJustTheBytesThatArePredictedForEachRank) {
+  const auto expect_on = [](const std::vector<int>& mesh, const std::vector<Shape>& shapes,
+                            std::size_t one_pair_in) {
+    expect_carried_on(mesh, shapes, one_pair_in, collectives::Transport::automatic);
+  };
+  const std::vector<Shape> shapes = {{5, 8}, {7, 3}, {1, 8}, {0, 4}, {70, 51}};
+  const std::size_t one_in = testing_support::one_in(5);
+  expect_on({2}, shapes, 1);
+  expect_on({4}, shapes, 1);
+  expect_on({3, 2}, shapes, one_in);
+  expect_on({2, 2, 2}, {{7, 3}, {70, 51}}, 7 * one_in);
+}
+
+// A rank also passes on what others have sent it, so it is true of all ranks together; and not of
+// small messages of many ranks, which take fewer rounds with more bytes.
+TEST(CommunicationTest, TcpCarriesJustTheBytesThatArePredictedForAllRanksOfALine) {
+  const std::vector<Shape> shapes = {{5, 8}, {7, 3}, {1, 8}, {0, 4}, {70, 51}};
+  expect_carried_on({2}, shapes, 1, collectives::Transport::tcp);
+  expect_carried_on({4}, shapes, 1, collectives::Transport::tcp);
 }
 
 TEST(CommunicationTest, AnOperatorsCommunicationIsCountedUnderItsName) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "dtensor/catalogue.h"
+#include "dtensor/rank_world.h"
 #include "dtensor/refusal.h"
 #include "dtensor/vector_tensor.h"
 #include "dtrun/collectives/default_group.h"
@@ -27,14 +28,6 @@ namespace {
 
 using collectives::ProcessGroup;
 using testing_support::one_in;
-
-void run_world(int size, const std::function<void(int rank)>& body) {
-  test::run_ranks(size, [&](const ProcessGroup& group) {
-    collectives::set_default_group(&group);
-    body(group.rank());
-    collectives::set_default_group(nullptr);
-  });
-}
 
 void expect_holds(const Tensor& tensor, const LocalTensor& global) {
   if (!tensor.device_mesh().has_this_rank()) {

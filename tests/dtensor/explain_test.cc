@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <boost/json/parse.hpp>
+#include <cstdlib>
 
+#include "dtensor/layout_catalogue.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/move/strict_scope.h"
@@ -13,12 +17,16 @@
 #include "dtrun/dtensor/ops/random.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/ops/rows.h"
+#include "dtrun/tensor/host_allocator.h"
+#include "support/one_in.h"
 #include "support/rank_threads.h"
 
 namespace dtrun::dtensor {
 namespace {
 
 using collectives::ProcessGroup;
+using tensors::DType;
+using tensors::Shape;
 
 TEST(ExplainTest, ARedistributionIsToldAndThenSendsJustThat) {
   test::run_ranks(4, [](const ProcessGroup& group) {
@@ -32,6 +40,70 @@ TEST(ExplainTest, ARedistributionIsToldAndThenSendsJustThat) {
     EXPECT_EQ(counter.get_total_counts(), told.chosen.cost.collectives);
     EXPECT_EQ(counter.get_total_bytes(), told.chosen.traffic.sent);
     EXPECT_NE(told.to_string().find("(dp=2, tp=2)"), std::string::npos) << told;
+  });
+}
+
+/// What this thread's tensors have, at the most since reset().
+class MeasuredMemory : public tensors::HostAllocator {
+ public:
+  tensors::StoragePointer allocate(std::size_t bytes) override {
+    void* const data = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+    now_ += static_cast<std::int64_t>(bytes);
+    peak_ = std::max(peak_, now_.load());
+    return tensors::Storage::wrap(data, bytes, tensors::kCpu, [this, data, bytes] {
+      std::free(data);
+      now_ -= static_cast<std::int64_t>(bytes);
+    });
+  }
+  void reset() { peak_ = now_.load(); }
+  std::int64_t now() const { return now_; }
+  std::int64_t peak() const { return peak_; }
+
+ private:
+  std::atomic<std::int64_t> now_ = 0;
+  std::int64_t peak_ = 0;
+};
+
+/// @return how many pairs there were
+std::size_t expect_peak_as_told(const ProcessGroup& group, const std::vector<int>& mesh_shape,
+                                const Shape& shape, std::size_t one_pair_in) {
+  MeasuredMemory measured;
+  const tensors::HostAllocatorScope scope(measured);
+  const DeviceMesh mesh(group, mesh_shape);
+  const std::vector<Layout> layouts = all_layouts(shape, mesh_shape, {ReduceOp::sum});
+  std::size_t pairs = 0;
+  for (std::size_t pair = 0; pair < layouts.size() * layouts.size(); pair += one_pair_in) {
+    const Layout &from = layouts[pair / layouts.size()], &to = layouts[pair % layouts.size()];
+    if (from == to) continue;
+    const Spec spec = make_spec(mesh, from, shape, DType::f64);
+    const Tensor x(spec, tensors::zeros(spec.local_box().shape, {.dtype = DType::f64}));
+    const PlanExplanation told = explain(x, to.placements(), to.order());
+    EXPECT_EQ(measured.now(), told.chosen.memory.before);
+    measured.reset();
+    const Tensor y = x.redistribute(to.placements(), to.order());
+    EXPECT_EQ(measured.peak(), told.chosen.memory.peak) << told;
+    EXPECT_EQ(static_cast<std::int64_t>(y.local().bytes()), told.chosen.memory.after) << told;
+    ++pairs;
+  }
+  return pairs;
+}
+
+// All pieces have the 16 KiB from which on an allocator is asked, or are empty.
+TEST(ExplainTest, APlanNeedsJustTheMemoryThatIsTold) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    EXPECT_GT(expect_peak_as_told(group, {2}, {130, 137}, 1), 10U);
+    EXPECT_GT(expect_peak_as_told(group, {2}, {1, 8193}, 1), 10U);
+  });
+  test::run_ranks(3, [](const ProcessGroup& group) {
+    EXPECT_GT(expect_peak_as_told(group, {3}, {4, 96, 150}, 1), 10U);
+    EXPECT_GT(expect_peak_as_told(group, {1, 3}, {255, 255}, 1), 10U);
+  });
+  const std::size_t one_in = testing_support::one_in(7);
+  test::run_ranks(4, [&](const ProcessGroup& group) {
+    EXPECT_GT(expect_peak_as_told(group, {2, 2}, {259, 515}, one_in), 50U);
+  });
+  test::run_ranks(6, [&](const ProcessGroup& group) {
+    EXPECT_GT(expect_peak_as_told(group, {3, 2}, {384, 408}, one_in), 50U);
   });
 }
 

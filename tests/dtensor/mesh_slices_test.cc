@@ -1,6 +1,7 @@
 // Meshes of some of the ranks, and meshes that are made of another one's axes.
 #include <gtest/gtest.h>
 
+#include "dtensor/rank_world.h"
 #include "dtensor/refusal.h"
 #include "dtrun/collectives/default_group.h"
 #include "dtrun/dtensor/mesh/device_mesh.h"
@@ -10,22 +11,12 @@
 #include "dtrun/dtensor/ops/products.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops.h"
-#include "support/rank_threads.h"
 
 namespace dtrun::dtensor {
 namespace {
 
 using Ints = std::vector<int>;
 using Names = std::vector<std::string>;
-
-/// Runs the body on every rank, its group the default one, as after init_process_group().
-void run_world(int size, const std::function<void(int rank)>& body) {
-  test::run_ranks(size, [&](const ProcessGroup& group) {
-    collectives::set_default_group(&group);
-    body(group.rank());
-    collectives::set_default_group(nullptr);
-  });
-}
 
 /// The sum of the global ranks of the group, by a collective of it.
 std::int64_t sum_of_ranks(const ProcessGroup& group, int rank) {

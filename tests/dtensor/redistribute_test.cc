@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
 #include <thread>
 #include <vector>
 
 #include "dtensor/catalogue.h"
 #include "dtensor/refusal.h"
+#include "dtensor/simulated_staging.h"
 #include "dtensor/vector_tensor.h"
 #include "dtrun/dtensor/autograd/pending_tensor.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -15,9 +17,11 @@
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/explain.h"
 #include "dtrun/dtensor/ops/reduction.h"
+#include "dtrun/tensor/cuda.h"
 #include "support/one_in.h"
 #include "support/rank_threads.h"
 #include "tensor/all_dtypes.h"
+#include "tensor/simulated_devices.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -95,6 +99,34 @@ TEST(RedistributeTest, EveryPairOfLayoutsAndOrdersOnAThreeByTwoMeshKeepsTheValue
 
 TEST(RedistributeTest, EveryPairOfLayoutsAndOrdersOnATwoByFourMeshKeepsTheValue) {
   expect_all_pairs_right({2, 4}, {{7}, {5, 3}}, {ReduceOp::sum, ReduceOp::min}, RoundTrip::no);
+}
+
+/// Pairs by chance: on four axes there are millions.
+void expect_random_pairs_right(const std::vector<int>& mesh_shape, const Shape& shape,
+                               const std::vector<ReduceOp>& ops, unsigned count) {
+  int world = 1;
+  for (const int size : mesh_shape) world *= size;
+  const Catalogue catalogue = catalogue_of(shape, mesh_shape, ops);
+  test::run_ranks(world, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, mesh_shape);
+    const LocalTensor global = global_tensor(shape);
+    std::mt19937 random(4);
+    for (unsigned i = 0; i < count; ++i) {
+      const DTensor from = placed(catalogue, random() % catalogue.layouts.size(), mesh);
+      const Layout& to = catalogue.layouts[random() % catalogue.layouts.size()];
+      SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string());
+      const DTensor there = from.redistribute(to.placements(), to.order());
+      EXPECT_EQ(there.spec().layout(), to);
+      expect_holds(there, global);
+    }
+  });
+}
+
+TEST(RedistributeTest, ThousandsOfPairsOnFourAxesKeepTheValue) {
+  const unsigned count = 2000 / testing_support::one_in(20);
+  expect_random_pairs_right({2, 2, 2, 2}, {7, 5}, {ReduceOp::sum}, count);
+  expect_random_pairs_right({2, 1, 3, 2}, {5, 4, 3}, {ReduceOp::sum, ReduceOp::avg}, count);
+  expect_random_pairs_right({1, 2, 2, 2}, {60, 34}, {ReduceOp::max}, count);
 }
 
 TEST(RedistributeTest, SomeKilobytesOnTwoAndThreeAxesTakeExchangesAndKeepTheValue) {
@@ -278,6 +310,43 @@ TEST(RedistributeTest, ATensorMovedAgainAndAgainKeepsItsValueAndItsGradient) {
   });
 }
 
+// From the third time on the collective is called directly, where the parts allow it.
+TEST(RedistributeTest, ARepeatedMoveOfOneStepIsTheFirstOne) {
+  for (const std::int64_t rows : {6, 7}) {
+    const Catalogue catalogue =
+        catalogue_of({rows, 6}, {3}, {ReduceOp::sum, ReduceOp::avg, ReduceOp::max});
+    test::run_ranks(3, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, {3});
+      const LocalTensor global = global_tensor(catalogue.shape);
+      for (std::size_t i = 0; i < catalogue.layouts.size(); ++i) {
+        const DTensor from = placed(catalogue, i, mesh);
+        for (const Placement& to : {Replicate(), Shard(0), Shard(1)}) {
+          SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string());
+          const DTensor other(from.spec(), from.local());  // which remembers nothing yet
+          for (int time = 0; time < 4; ++time) expect_holds(other.redistribute({to}), global);
+          const DTensor there = other.redistribute({to});
+          if (to != from.placements()[0]) there.local().fill_(-7);
+          expect_holds(other, global);
+        }
+      }
+    });
+  }
+}
+
+TEST(RedistributeTest, RanksThatDisagreeInARepeatedMoveAreToldWhatEachMoved) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor x = ones({4, 4}, mesh, {Shard(0)}), terms = ones({4, 4}, mesh, {Partial()});
+    for (int time = 0; time < 3; ++time) {
+      x.redistribute({Replicate()});
+      terms.redistribute({Replicate()});
+    }
+    expect_refused([&] { (group.rank() == 0 ? x : terms).redistribute({Replicate()}); },
+                   group.rank() == 0 ? "f32[4, 4] from [S(0)] to [R]" : "from [P(sum)] to [R]",
+                   base::ErrorCode::kDisagreement);
+  });
+}
+
 TEST(RedistributeTest, OtherLinksGiveATensorThatWasMovedBeforeAnotherPlan) {
   test::run_ranks(4, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2, 2});
@@ -293,6 +362,38 @@ TEST(RedistributeTest, OtherLinksGiveATensorThatWasMovedBeforeAnotherPlan) {
     for (const bool first_is_slow : {true, false, true}) {
       mesh.set_links(first_is_slow ? std::vector{slow, fast} : std::vector{fast, slow});
       for (int i = 0; i < 3; ++i) EXPECT_TRUE(begins_along(first_is_slow ? "0" : "1")) << i;
+    }
+  });
+}
+
+// What is queued on them runs when somebody waits for it: a collective that does not wait for the
+// step before it, or a copy that nobody waits for, gives other elements.
+TEST(RedistributeTest, OnDevicesOfSeveralRanksEveryPairKeepsTheValue) {
+  if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+  const tensors::cuda::SimulatedDevices devices;
+  register_simulated_staging();
+  const Shape shape = {7, 5};
+  const Catalogue catalogue = catalogue_of(shape, {2, 2}, {ReduceOp::sum, ReduceOp::max});
+  test::run_ranks(4, {.backend = "cpu:cpu,cuda:simulated"}, [&](const ProcessGroup& group) {
+    const tensors::Device own{tensors::DeviceType::cuda, group.rank() % 2};
+    tensors::cuda::set_device(own.index);
+    const DeviceMesh mesh(group, {2, 2}, {"dp", "tp"}, tensors::DeviceType::cuda);
+    const LocalTensor global = global_tensor(shape);
+    for (std::size_t i = 0; i < catalogue.layouts.size(); ++i) {
+      const DTensor on_host = placed(catalogue, i, mesh);
+      const DTensor from(on_host.spec(), on_host.local().to(own));
+      for (std::size_t j = i % 3; j < catalogue.layouts.size(); j += 3) {
+        const Layout& to = catalogue.layouts[j];
+        SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string());
+        const DTensor there = from.redistribute(to.placements(), to.order());
+        EXPECT_EQ(there.local().device(), own);
+        const LocalTensor whole = there.full_tensor().local();
+        EXPECT_EQ(whole.device(), own);
+        EXPECT_EQ(whole.to(tensors::kCpu).to_vector(), global.to_vector());
+        if (has_partial(to)) continue;
+        EXPECT_EQ(there.local().to(tensors::kCpu).to_vector(),
+                  cut(global, there.spec().local_box()).to_vector());
+      }
     }
   });
 }

@@ -194,6 +194,35 @@ TEST(ExampleTest, TheDemosScriptTellsEveryRedistributionAndRefusesWhatItDoesNotK
   EXPECT_NE(absent.err.find("/nowhere/dtrun"), std::string::npos) << absent.describe();
 }
 
+TEST(ExampleTest, TheDemosScriptStartsFourRanksAndEight) {
+  const std::string script = DTRUN_SOURCE_DIR "/examples/run_dtensor_demo.sh";
+  testing_support::CommandOptions options;
+  options.environment["BIN"] = DTRUN_BIN;
+  const std::pair<std::vector<std::string>, int> wanted[] = {
+      {{"--cpu"}, 4}, {{"full", "--cpu"}, 4}, {{"large", "--cpu"}, 8}, {{"--cpu", "large"}, 8}};
+  for (const auto& [arguments, ranks] : wanted) {
+    std::vector<std::string> command = {script};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    const CommandResult told = run_command(command, options);
+    ASSERT_EQ(told.exit_code, 0) << told.describe();
+    EXPECT_EQ(told.err, "");
+    for (const std::string& line : {"=== All parts ran on " + std::to_string(ranks) + " ranks ===",
+                                    "[Rank " + std::to_string(ranks - 1) +
+                                        "] cut along both axes: global [8, 8], local [4, " +
+                                        std::to_string(16 / ranks) + "], placements [S(0), S(1)]"})
+      EXPECT_NE(told.out.find(line + "\n"), std::string::npos) << line << told.describe();
+    EXPECT_EQ(told.out.find("[Rank " + std::to_string(ranks) + "]"), std::string::npos);
+  }
+  const CommandResult debug = run_command({script, "large", "--cpu", "--debug"}, options);
+  ASSERT_EQ(debug.exit_code, 0) << debug.describe();
+  EXPECT_NE(debug.err.find("all_to_all along "), std::string::npos) << debug.describe();
+  // What else is given goes to dtrun.
+  const CommandResult passed_on =
+      run_command({script, "basic", "--cpu", "--nproc_per_node=4", "--master_port=0"}, options);
+  ASSERT_EQ(passed_on.exit_code, 0) << passed_on.describe();
+  EXPECT_NE(passed_on.out.find("=== All parts ran on 4 ranks ===\n"), std::string::npos);
+}
+
 TEST(ExampleTest, HelloPrintsRankLocalRankAndWorldSize) {
   const CommandResult result = run_example("hello");
   ASSERT_EQ(result.exit_code, 0) << result.describe();

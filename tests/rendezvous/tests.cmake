@@ -1,6 +1,6 @@
 # Decisions and formats.
 dtrun_test(rendezvous/tests LINKS dtrun::rendezvous GTest::gmock
-  SOURCES agent_handshake agent_protocol attach_frame failure_report farewell flight_explanation flight_record flight_trace former_round head_sessions job_page linger master_address
+  SOURCES agent_handshake agent_protocol attach_frame etcd_keys failure_report farewell flight_explanation flight_record flight_trace former_round head_sessions job_page linger master_address
     request_parser restart_policy round_head round_member store store_core store_session token worker_env
   WITH rendezvous/store_promises.cc)
 # Sockets, files and threads.

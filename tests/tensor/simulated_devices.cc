@@ -14,4 +14,8 @@ struct SimulatedDevices::Context {
 SimulatedDevices::SimulatedDevices() : context_(std::make_unique<Context>()) {}
 SimulatedDevices::~SimulatedDevices() = default;
 
+const CudaApi& SimulatedDevices::api() {
+  return SimulatedCuda::api();
+}
+
 }  // namespace dtrun::tensors::cuda

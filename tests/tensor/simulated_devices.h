@@ -4,6 +4,8 @@
 
 #include <memory>
 
+#include "dtrun/tensor/cuda_api.h"
+
 namespace dtrun::tensors::cuda {
 
 class SimulatedDevices {
@@ -12,6 +14,8 @@ class SimulatedDevices {
   ~SimulatedDevices();
   SimulatedDevices(const SimulatedDevices&) = delete;
   SimulatedDevices& operator=(const SimulatedDevices&) = delete;
+
+  static const CudaApi& api();
 
  private:
   struct Context;

@@ -33,6 +33,7 @@ TEST(DtrunPlanTest, ManyRanksAreNoMatter) {
                                      "[S10, S23]", "--to", "[S32, S01]", "--json"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.out, HasSubstr("\"bytes_sent_by_all\":"));
+  EXPECT_THAT(result.out, HasSubstr("\"peak_bytes\":"));
 }
 
 TEST(DtrunPlanTest, LinksComeFromAFile) {

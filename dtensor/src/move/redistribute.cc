@@ -33,6 +33,18 @@ LocalTensor empty_like(const LocalTensor& tensor, const Shape& shape) {
   return tensors::empty(shape, {.dtype = tensor.dtype(), .device = tensor.device()});
 }
 
+/// @param result of its shape after the step
+collectives::Work start_direct(const DirectStep& step, const LocalTensor& result,
+                               const LocalTensor& local, const collectives::CallOptions& options,
+                               const base::CallSite& call) {
+  const ProcessGroup& group = *step.group;
+  if (step.kind == StepKind::all_gather)
+    return group.all_gather_into_tensor(result, local, options, call);
+  return step.kind == StepKind::all_reduce
+             ? group.all_reduce_into_tensor(result, local, step.op, options, call)
+             : group.reduce_scatter_tensor(result, local, step.op, options, call);
+}
+
 class StepRun {
  public:
   StepRun(const PlanSite& site, const Step& step, const LocalTensor& local,
@@ -75,9 +87,10 @@ class StepRun {
 
   LocalTensor all_gather() {
     LocalTensor whole = empty_like(local_, shape_after());
-    work_ = are_rows(whole, step_.before)
-                ? group_.all_gather_into_tensor(whole, local_, options_, call_)
-                : group_.all_gather(chunks(whole, step_.before), local_, options_, call_);
+    work_ =
+        are_rows(whole, step_.before)
+            ? start_direct({.kind = step_.kind, .group = &group_}, whole, local_, options_, call_)
+            : group_.all_gather(chunks(whole, step_.before), local_, options_, call_);
     return whole;
   }
 
@@ -108,8 +121,8 @@ class StepRun {
 
   LocalTensor all_reduce() {
     LocalTensor result = empty_like(local_, local_.shape());
-    work_ = group_.all_reduce_into_tensor(result, local_, step_.before.reduce_op(axis_), options_,
-                                          call_);
+    const ReduceOp op = step_.before.reduce_op(axis_);
+    work_ = start_direct({step_.kind, op, &group_}, result, local_, options_, call_);
     return result;
   }
 
@@ -117,7 +130,7 @@ class StepRun {
     LocalTensor result = empty_like(local_, shape_after());
     const ReduceOp op = step_.before.reduce_op(axis_);
     work_ = are_rows(local_, step_.after)
-                ? group_.reduce_scatter_tensor(result, local_, op, options_, call_)
+                ? start_direct({step_.kind, op, &group_}, result, local_, options_, call_)
                 : group_.reduce_scatter(result, chunks(local_, step_.after), op, options_, call_);
     return result;
   }
@@ -281,9 +294,37 @@ AskedMove asked_move(std::string_view call, const base::CallSite& site, const Sp
   return {std::move(to), std::move(plan)};
 }
 
+AskedMove with_direct_step(const Spec& from, AskedMove move) {
+  move.direct.reset();
+  if (move.plan->size() != 1 || from.is_outside()) return move;
+  const Step& step = move.plan->front();
+  const auto axis = static_cast<std::size_t>(step.axis);
+  const ProcessGroup& group = from.body()->mesh().group(step.axis);
+  const auto are_rows = [&](const Layout& layout, const Spec& whole) {
+    return layout.dim(axis) == 0 && !layout.is_ragged(axis) &&
+           whole.local_box().shape[0] % group.size() == 0;
+  };
+  if (step.kind == StepKind::all_reduce ||
+      (step.kind == StepKind::reduce_scatter && are_rows(step.after, from))) {
+    move.direct = {step.kind, step.before.reduce_op(axis), &group};
+  } else if (step.kind == StepKind::all_gather && are_rows(step.before, move.to)) {
+    move.direct = {.kind = step.kind, .group = &group};
+  }
+  return move;
+}
+
 LocalTensor run_move(const Spec& from, const AskedMove& move, const LocalTensor& local) {
-  return run_plan({from.body()->mesh(), from.shape(), from.body(), move.to.body()}, *move.plan,
-                  local);
+  const PlanSite site{from.body()->mesh(), from.shape(), from.body(), move.to.body()};
+  if (!move.direct || MoveObserver::any()) return run_plan(site, *move.plan, local);
+  log_move({site, *move.plan, local.dtype()});
+  try {
+    LocalTensor result = empty_like(local, move.to.body()->box.shape);
+    start_direct(*move.direct, result, local, {}, Cause::site_of_call());
+    return result;
+  } catch (const base::Error& error) {
+    tell_own_side(site, *move.plan, local.dtype(), error);
+    throw;
+  }
 }
 
 LocalTensor redistribute_local(const Spec& from, const Spec& to, const LocalTensor& local) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -35,11 +36,22 @@ tensors::LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& ste
 tensors::LocalTensor redistribute_local(const Spec& from, const Spec& to,
                                         const tensors::LocalTensor& local);
 
+/// A step that is one collective on tensors as they are. To find that out takes longer than a part
+/// of a small collective, so a remembered move keeps it.
+struct DirectStep {
+  StepKind kind;
+  ReduceOp op = ReduceOp::sum;
+  const ProcessGroup* group;  ///< the mesh's
+};
+
 /// A redistribution that a program asks for.
 struct AskedMove {
   Spec to;
   std::shared_ptr<const std::vector<Step>> plan;
+  std::optional<DirectStep> direct = {};  ///< which is the plan
 };
+/// The move with its direct step, if its plan is one.
+AskedMove with_direct_step(const Spec& from, AskedMove move);
 /// The mesh remembers what was asked for before. @throws Error as asked_spec
 AskedMove asked_move(std::string_view call, const base::CallSite& site, const Spec& from,
                      const Placements& placements, const ShardOrder& order);

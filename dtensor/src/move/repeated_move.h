@@ -3,7 +3,9 @@
 // table.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "mesh/mesh_body.h"
 #include "move/redistribute.h"
@@ -13,11 +15,12 @@ namespace dtrun::dtensor {
 class RepeatedMove {
  public:
   RepeatedMove(const Spec& from, const Placements& words, const AskedMove& move)
-      : from_(from), words_(words), move_(move), links_(links_of(from)) {}
+      : from_(from), words_(words), move_(with_direct_step(from, move)), links_(links_of(from)) {}
 
   /// The remembered move if it is the same one; else null.
-  const AskedMove* get(const Spec& from, const Placements& words) const {
-    const bool is_same = from.body() == from_.body() && words == words_ && links_of(from) == links_;
+  const AskedMove* get(const Spec& from, std::span<const Placement> words) const {
+    const bool is_same = from.body() == from_.body() && std::ranges::equal(words, words_) &&
+                         links_of(from) == links_;
     return is_same ? &move_ : nullptr;
   }
 

@@ -98,24 +98,32 @@ class Arrival {
 
 }  // namespace
 
+const AskedMove* Tensor::repeated_move(std::span<const Placement> placements) const {
+  const RepeatedMove* const known = body().repeated.load(std::memory_order_acquire);
+  return known == nullptr ? nullptr : known->get(spec(), placements);
+}
+
+Tensor Tensor::moved_by(const AskedMove& move, Site site) const {
+  if (move.to == spec()) return *this;
+  const Cause cause("redistribute", Cause::Wish::asked, site);
+  return arrived(*this, move.to, run_move(spec(), move, local()));
+}
+
 Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& order,
                             Site site) const {
   this->placements();  // which a local tensor refuses
-  const auto carry_out = [&](const AskedMove& move) {
-    if (move.to == spec()) return *this;
-    const Cause cause("redistribute", Cause::Wish::asked, site);
-    return arrived(*this, move.to, run_move(spec(), move, local()));
-  };
-  if (!order.empty()) {
-    return carry_out(asked_move("redistribute", site, spec(), placements, order));
-  }
-  const RepeatedMove* const known = body().repeated.load(std::memory_order_acquire);
-  if (known != nullptr) {
-    if (const AskedMove* const move = known->get(spec(), placements)) return carry_out(*move);
-  }
+  if (!order.empty())
+    return moved_by(asked_move("redistribute", site, spec(), placements, order), site);
+  if (const AskedMove* const known = repeated_move(placements)) return moved_by(*known, site);
   const AskedMove move = asked_move("redistribute", site, spec(), placements, order);
-  if (known == nullptr && body().was_moved.exchange(true)) remember(placements, move);
-  return carry_out(move);
+  const bool is_first = body().repeated.load(std::memory_order_relaxed) == nullptr;
+  if (is_first && body().was_moved.exchange(true)) remember(placements, move);
+  return moved_by(move, site);
+}
+
+Tensor Tensor::redistribute(std::initializer_list<Placement> placements, Site site) const {
+  if (const AskedMove* const known = repeated_move(placements)) return moved_by(*known, site);
+  return redistribute(Placements(placements), {}, site);
 }
 
 void Tensor::remember(const Placements& placements, const AskedMove& move) const {

@@ -31,9 +31,20 @@ unsigned with_inner_axes(const Layout& layout, unsigned axes) {
   return all;
 }
 
-/// Those axes cut as in `target`, inside of all others; the ones that are Partial there stay at
-/// their dim, innermost.
-Layout rearranged(const Layout& state, const Layout& target, unsigned axes) {
+/// A cut that becomes a term of a sum. Of an average it would have to be multiplied.
+bool may_become_term(const Layout& target, std::size_t axis) {
+  return target.is_partial(axis) && target.reduce_op(axis) != ReduceOp::avg;
+}
+
+/// What becomes of axes that an exchange moves and whose target is no cut.
+enum class NoCut {
+  ends,   ///< ranks get the whole dim; but a term's chunk stays
+  stays,  ///< at its dim, innermost, for a step along this axis alone
+};
+
+/// Those axes cut as in `target`, inside of all others, and those that stay inside of these.
+Layout rearranged(const Layout& state, const Layout& target, unsigned axes,
+                  NoCut no_cut = NoCut::ends) {
   Layout next = state;
   for (std::size_t axis = 0; axis < state.axes(); ++axis) {
     if (contains(axes, axis)) next.set(axis, Replicate());
@@ -45,7 +56,8 @@ Layout rearranged(const Layout& state, const Layout& target, unsigned axes) {
     }
   }
   for (std::size_t axis = 0; axis < state.axes(); ++axis) {
-    if (contains(axes, axis) && target.is_partial(axis)) next.set(axis, state);
+    if (!contains(axes, axis) || target.is_shard(axis)) continue;
+    if (no_cut == NoCut::stays || may_become_term(target, axis)) next.set(axis, state);
   }
   return next;
 }
@@ -93,25 +105,30 @@ unsigned axes_of_exchange(const Layout& before, const Layout& after) {
 }
 
 std::vector<Layout> exchanges_towards(const Layout& state, const Layout& target) {
-  unsigned axes = 0;
+  unsigned leaving = 0, terms = 0;
   for (std::size_t axis = 0; axis < state.axes(); ++axis) {
-    const bool moves =
-        state.is_shard(axis) && !target.is_partial(axis) && state.differs_on(axis, target);
-    axes |= static_cast<unsigned>(moves) << axis;
+    const bool moves = state.is_shard(axis) && state.differs_on(axis, target);
+    (may_become_term(target, axis) ? terms : leaving) |= static_cast<unsigned>(moves) << axis;
   }
-  axes = with_inner_axes(state, axes);
   std::vector<Layout> layouts;
-  const auto add = [&](unsigned which) {
+  const auto add = [&](unsigned which, NoCut no_cut) {
     if (std::popcount(which) < 2 && !is_cut_anew(state, target, which)) return;
-    const Layout next = rearranged(state, target, which);
-    if (has_ragged_outermost(next)) layouts.push_back(next);
+    const Layout next = rearranged(state, target, which, no_cut);
+    const bool is_new = next != state && std::ranges::find(layouts, next) == layouts.end();
+    if (is_new && has_ragged_outermost(next)) layouts.push_back(next);
   };
-  add(axes);
-  for (unsigned left = axes; left != 0;) {
-    const unsigned group = connected(state, target, left);
-    left &= ~group;
-    if (group != axes) add(group);
-  }
+  const auto add_groups = [&](unsigned axes, NoCut no_cut) {
+    axes = with_inner_axes(state, axes);
+    add(axes, no_cut);
+    for (unsigned left = axes; left != 0;) {
+      const unsigned group = connected(state, target, left);
+      left &= ~group;
+      add(group, no_cut);
+    }
+  };
+  add_groups(leaving, NoCut::ends);
+  if (terms != 0) add_groups(leaving | terms, NoCut::ends);
+  add_groups(leaving | terms, NoCut::stays);
   return layouts;
 }
 

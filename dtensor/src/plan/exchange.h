@@ -16,7 +16,7 @@ unsigned axes_of_exchange(const Layout& before, const Layout& after);
 
 /// The layouts that an exchange of at least two axes leads to on the way from `state` to `target`:
 /// all of its axes at once, and, where some have nothing to do with the others, those alone. An
-/// axis that is to be Partial stays as it is.
+/// axis that is to be Partial stays at its dim, or comes to be the innermost one there.
 std::vector<Layout> exchanges_towards(const Layout& state, const Layout& target);
 
 /// `now` with the exchange that leads from `before` to `after`; it may have axes of one rank that

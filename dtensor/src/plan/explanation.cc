@@ -42,7 +42,8 @@ std::string meaning_of(const Step& step) {
 
 ExplainedRoute route_of(const PlanQuestion& question, std::string name,
                         const std::vector<Step>& steps) {
-  ExplainedRoute route{std::move(name), {}, {}, {}, {}, {}};
+  ExplainedRoute route;
+  route.name = std::move(name);
   const CostModel costs = question.costs();
   const std::vector<Traffic> traffic = plan_traffic(question.shape, question.mesh_shape, steps,
                                                     question.coordinate, costs.item_bytes);
@@ -196,6 +197,11 @@ PlanExplanation explain_plan(PlanQuestion question) {
   explanation.question = std::move(question);
   const PlanQuestion& asked = explanation.question;
   explanation.chosen = route_of(asked, "", planned(asked, asked.from, asked.to, asked.costs()));
+  if (!explanation.chosen.steps.empty()) {
+    explanation.chosen.memory =
+        plan_memory(asked.shape, asked.mesh_shape, explanation.chosen.plan(), asked.coordinate,
+                    asked.item_bytes());
+  }
   append_alternatives(explanation);
   explanation.held = placements_of({asked.from, asked.to});
   return explanation;

@@ -51,6 +51,14 @@ std::string summary(const PlanExplanation& explanation) {
                      duration_text(chosen.cost.seconds));
 }
 
+std::string memory_text(const PlanExplanation& explanation) {
+  const PlanMemory& memory = explanation.chosen.memory;
+  return fmt::format("{}Rank {} has {} bytes before, {} after, and at most {} at once.\n",
+                     explanation.chosen.cost.collectives > 0 ? "" : "\n",
+                     rank_of(explanation.question), grouped_digits(memory.before),
+                     grouped_digits(memory.after), grouped_digits(memory.peak));
+}
+
 std::string alternatives_text(const PlanExplanation& explanation) {
   if (explanation.chosen.cost.collectives == 0) return "";
   if (explanation.alternatives.empty()) return "\nOther ways: none that differs.\n";
@@ -141,6 +149,7 @@ std::string PlanExplanation::to_string() const {
         fmt::format("\nAll ranks together send {} bytes, the busiest one {}.\n",
                     grouped_digits(chosen.mesh.total), grouped_digits(chosen.mesh.busiest.sent));
   }
+  text += memory_text(*this);
   return text + alternatives_text(*this);
 }
 
@@ -153,6 +162,9 @@ std::string PlanExplanation::to_json() const {
                 {"from", question.from.to_string()},
                 {"to", question.to.to_string()},
                 {"chosen", route_json(question, chosen)},
+                {"bytes_before", chosen.memory.before},
+                {"bytes_after", chosen.memory.after},
+                {"peak_bytes", chosen.memory.peak},
                 {"bytes_sent_by_all", chosen.mesh.total},
                 {"bytes_sent_by_busiest", chosen.mesh.busiest.sent}};
   array others;

@@ -14,12 +14,14 @@ namespace dtrun::rendezvous {
 /// The keys that a request is about: one, or a range.
 struct EtcdKeys {
   std::string first;
-  std::string end;  ///< the range's end, not in it; empty: one key
+  std::string end;  ///< the range's end, not in it; empty: one key; a zero byte: there is none
 
   static EtcdKeys one(std::string key) { return {std::move(key), ""}; }
   static EtcdKeys with_prefix(const std::string& prefix);
   bool has(std::string_view key) const {
-    return end.empty() ? key == first : key >= first && key < end;
+    if (end.empty()) return key == first;
+    const bool is_endless = end == std::string_view("\0", 1);
+    return key >= first && (is_endless || key < end);
   }
 };
 

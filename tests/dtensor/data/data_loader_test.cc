@@ -295,7 +295,9 @@ TEST_P(TokenFileTest, SamplesThatItDoesNotHaveAreRefused) {
 TEST_P(TokenFileTest, AFileThatHasBecomeShorterIsAnErrorAndNoCrash) {
   const TokenPath file(std::string(1 << 16, 'a'));
   const auto tokens = std::make_shared<TokenFile>(file.path, with({.context = 1 << 14}));
-  DataLoader loader(tokens, {.shuffle = false});
+  // A thread that makes batches ahead may be in the mapping just when the file loses its end, which
+  // is no error that can be thrown.
+  DataLoader loader(tokens, {.shuffle = false, .prefetch = GetParam() ? 0 : 2});
   EXPECT_EQ(loader.next()[0].size(0), 1);
   ASSERT_EQ(::truncate(file.path.c_str(), 100), 0);
   expect_refused([&] { tokens->get(0); }, "is shorter than it was", base::ErrorCode::kSystem);

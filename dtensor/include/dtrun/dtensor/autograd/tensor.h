@@ -7,9 +7,11 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <iosfwd>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -126,6 +128,9 @@ class Tensor : public ElementMethods,
   /// on the first rank of the axis, or each chunk on the rank that has it, and the neutral element
   /// elsewhere (avg: the value everywhere). @throws Error kInvalidArgument
   Tensor redistribute(const Placements& placements, const ShardOrder& order = {},
+                      Site site = Site::current()) const;
+  /// The same, of placements that stand in braces: a repeated call makes no list of them.
+  Tensor redistribute(std::initializer_list<Placement> placements,
                       Site site = Site::current()) const;
   /// To any mesh. What the ranks of both meshes lack goes from one to the other; ranks outside of
   /// both have nothing to do. Collective over the ranks of both. @throws Error kInvalidArgument
@@ -260,6 +265,9 @@ class Tensor : public ElementMethods,
     return plain_local();
   }
   void* checked_data(DType wanted) const;
+  /// Null unless this tensor was redistributed so before, more than once.
+  const AskedMove* repeated_move(std::span<const Placement> placements) const;
+  Tensor moved_by(const AskedMove& move, Site site) const;
   /// For the next time that this tensor is redistributed so.
   void remember(const Placements& placements, const AskedMove& move) const;
   /// Itself, unless nobody else has its elements.

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "dtrun/dtensor/plan/memory.h"
 #include "dtrun/dtensor/plan/redistribute_plan.h"
 #include "dtrun/dtensor/plan/traffic.h"
 #include "dtrun/tensor/dtype.h"
@@ -40,8 +41,9 @@ struct ExplainedRoute {
   std::string name;  ///< of an alternative: "over Replicate on every axis"
   std::vector<ExplainedStep> steps;
   PlanCost cost;
-  Traffic traffic;  ///< of the rank that was asked for
-  std::string why;  ///< why it lost: "2.0x slower: 4,194,304 bytes more to send"
+  Traffic traffic;    ///< of the rank that was asked for
+  PlanMemory memory;  ///< of the same rank
+  std::string why;    ///< why it lost: "2.0x slower: 4,194,304 bytes more to send"
   /// Over all ranks: the given rank may send nothing while others do.
   MeshTraffic mesh;
 
