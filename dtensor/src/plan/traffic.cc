@@ -1,6 +1,7 @@
 #include "dtrun/dtensor/plan/traffic.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "dtrun/dtensor/layout/box.h"
 #include "plan/exchange.h"
@@ -30,6 +31,16 @@ class CutShape {
           layout_.chunk(cut.axis, shape[cut.dim], cut.parts, coordinate[cut.axis]).size;
     }
     return shape;
+  }
+  /// All ranks have the same shape.
+  bool is_even() const {
+    Shape shape = whole_;
+    return std::all_of(cuts_.begin(), cuts_.end(), [&](const AxisCut& cut) {
+      std::int64_t& size = shape[cut.dim];
+      const bool divides = !layout_.is_ragged(cut.axis) && size % cut.parts == 0;
+      size /= cut.parts;
+      return divides;
+    });
   }
   void mark_axes(std::vector<bool>& axes) const {
     for (const AxisCut& cut : cuts_) axes[cut.axis] = true;
@@ -79,10 +90,14 @@ class StepTraffic {
         ranks_(mesh_shape[axis_]),
         layout_after_(step.after),
         before_(shape, mesh_shape, step.before),
-        after_(shape, mesh_shape, step.after) {}
+        after_(shape, mesh_shape, step.after) {
+    const std::vector<int> first(mesh_shape.size(), 0);
+    if (is_same_for_all(first)) of_all_ = at(first);
+  }
 
   /// In elements.
   Traffic at(const std::vector<int>& coordinate) const {
+    if (of_all_) return *of_all_;
     if (!is_collective(kind_)) return {};
     if (kind_ == StepKind::exchange) return exchange_.at(coordinate);
     const Shape before = before_.at(coordinate);
@@ -107,12 +122,23 @@ class StepTraffic {
   }
   /// Those that what is sent depends on.
   void mark_axes(std::vector<bool>& axes) const {
+    if (of_all_) return;
     for (const int axis : axes_) axes[static_cast<std::size_t>(axis)] = true;
     before_.mark_axes(axes);
     after_.mark_axes(axes);
   }
 
  private:
+  /// Whatever the coordinate is: then a mesh of many ranks need not be walked.
+  bool is_same_for_all(const std::vector<int>& first) const {
+    if (kind_ == StepKind::exchange || !before_.is_even() || !after_.is_even()) return false;
+    const Shape before = before_.at(first);
+    if (kind_ == StepKind::all_reduce) return tensors::numel(before) % ranks_ == 0;
+    if (kind_ != StepKind::all_to_all) return true;
+    const auto dim = static_cast<std::size_t>(layout_after_.dim(axis_));
+    return !layout_after_.is_ragged(axis_) && before[dim] % ranks_ == 0;
+  }
+
   std::int64_t own_chunk(Shape shape, const std::vector<int>& coordinate) const {
     std::int64_t& size = shape[static_cast<std::size_t>(layout_after_.dim(axis_))];
     size = layout_after_.chunk(axis_, size, ranks_, coordinate[axis_]).size;
@@ -127,6 +153,7 @@ class StepTraffic {
   const Layout layout_after_;
   const CutShape before_;
   const CutShape after_;
+  std::optional<Traffic> of_all_;
 };
 
 std::vector<StepTraffic> traffic_of(const Shape& shape, const std::vector<int>& mesh_shape,
