@@ -16,6 +16,7 @@
 #include "dtrun/tensor/shapes_only.h"
 #include "element.h"
 #include "kernels/transpose_kernel.h"
+#include "loops/strided_loop.h"
 #include "loops/thread_pool.h"
 #include "require.h"
 
@@ -42,39 +43,49 @@ bool same_view(const LocalTensor& a, const LocalTensor& b) {
          a.shape() == b.shape() && a.strides() == b.strides();
 }
 
-/// The last two dims of a matrix, or of many, as rows and columns.
+/// A matrix whose columns lie in runs.
 struct Turned {
-  std::int64_t rows, columns, distance;
+  std::int64_t rows, columns, column_stride;
 };
 
-/// Both have the same shape and dtype; the target is contiguous. Columns of the source lie in runs.
+/// How the target's elements lie in the source, which has the same shape, where squares can be
+/// turned: the target is contiguous and of the same dtype.
 std::optional<Turned> turned(const LocalTensor& target, const LocalTensor& source) {
   if (source.dim() != 2 || target.dtype() != source.dtype() || !target.is_contiguous()) return {};
   const std::int64_t rows = source.size(0), columns = source.size(1);
+  const std::int64_t column_stride = source.strides()[1];
   constexpr std::int64_t kLeast = 8;
-  if (rows < kLeast || columns < kLeast || source.strides()[0] != 1) return {};
-  return source.strides()[1] >= rows ? std::optional<Turned>({rows, columns, source.strides()[1]})
-                                     : std::nullopt;
+  if (rows < kLeast || columns < kLeast || source.strides()[0] != 1 || column_stride < rows) {
+    return {};
+  }
+  return Turned{rows, columns, column_stride};
 }
 
-/// Squares are turned in registers; what is left of the rows, number by number.
+/// Rows of the target. Squares are turned in registers; what is left of the rows, one by one.
 template <typename Bits>
-void copy_turned(const Turned& source, const void* from, void* to) {
-  const auto* const in = static_cast<const Bits*>(from);
-  auto* const out = static_cast<Bits*>(to);
+void copy_turned_rows(const Turned& source, const Bits* in, Bits* out, std::int64_t begin,
+                      std::int64_t end) {
   // So many rows of the target are written together: their lines stay in the first cache.
   constexpr std::int64_t kBand = 32;
   const std::int64_t whole = source.columns / 8 * 8;
-  parallel_for(source.rows, kBand, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; row += kBand) {
-      const std::int64_t count = std::min(kBand, end - row);
-      Bits* const band = out + row * source.columns;
-      transpose_rows(band, source.columns, in + row, source.distance, whole, count, whole);
-      for (std::int64_t i = 0; i < count; ++i) {
-        for (std::int64_t c = whole; c < source.columns; ++c)
-          band[i * source.columns + c] = in[c * source.distance + row + i];
+  for (std::int64_t row = begin; row < end; row += kBand) {
+    const std::int64_t count = std::min(kBand, end - row);
+    Bits* const band = out + row * source.columns;
+    transpose_rows(band, source.columns, in + row, source.column_stride, whole, count, whole);
+    for (std::int64_t i = 0; i < count; ++i) {
+      for (std::int64_t c = whole; c < source.columns; ++c) {
+        band[i * source.columns + c] = in[c * source.column_stride + row + i];
       }
     }
+  }
+}
+
+template <typename Bits>
+void copy_turned(const Turned& source, const void* from, void* to) {
+  // Eight rows are squares still. Long ones are dealt so, few or many.
+  const std::int64_t grain = std::max<std::int64_t>(8, (kLoopGrain / source.columns + 7) / 8 * 8);
+  parallel_for(source.rows, grain, [&](std::int64_t begin, std::int64_t end) {
+    copy_turned_rows(source, static_cast<const Bits*>(from), static_cast<Bits*>(to), begin, end);
   });
 }
 
@@ -86,10 +97,10 @@ bool copied_turned(const LocalTensor& target, const LocalTensor& source) {
       copy_turned<std::uint16_t>(*how, source.data(), target.data());
       return true;
     case 4:
-      copy_turned<float>(*how, source.data(), target.data());
+      copy_turned<std::uint32_t>(*how, source.data(), target.data());
       return true;
     case 8:
-      copy_turned<double>(*how, source.data(), target.data());
+      copy_turned<std::uint64_t>(*how, source.data(), target.data());
       return true;
     default:
       return false;

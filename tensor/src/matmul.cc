@@ -11,6 +11,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "loops/thread_pool.h"
+#include "onednn.h"
 #include "require.h"
 
 namespace dtrun::tensors {
@@ -57,7 +58,7 @@ bool is_worth_turning(const LocalTensor& a, const LocalTensor& b) {
   constexpr std::int64_t kLeastRows = 512;
   return b.dtype() == DType::f32 && b.device().is_cpu() && b.dim() == 2 && a.dim() == 2 &&
          a.size(0) >= kLeastRows && a.size(0) >= 2 * b.size(1) && b.strides()[1] > 1 &&
-         b.strides()[0] == 1;
+         b.strides()[0] == 1 && onednn() != nullptr;
 }
 
 Shape batch_of(const LocalTensor& tensor) {

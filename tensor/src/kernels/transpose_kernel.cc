@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "dtrun/base/check.h"
 #include "multiversion.h"
 
 namespace dtrun::tensors {
@@ -94,10 +95,15 @@ DTRUN_MULTIVERSION void transpose_by_squares(A* result, std::int64_t result_row,
 template <typename A>
 void transpose_rows(A* result, std::int64_t result_row, const A* in, std::int64_t in_row,
                     std::int64_t rows, std::int64_t columns, std::int64_t filled) {
+  DT_CHECK(filled % kSquare == 0 && filled >= rows);
   transpose_by_squares(result, result_row, in, in_row, rows, columns, filled);
 }
 
 template void transpose_rows(std::uint16_t*, std::int64_t, const std::uint16_t*, std::int64_t,
+                             std::int64_t, std::int64_t, std::int64_t);
+template void transpose_rows(std::uint32_t*, std::int64_t, const std::uint32_t*, std::int64_t,
+                             std::int64_t, std::int64_t, std::int64_t);
+template void transpose_rows(std::uint64_t*, std::int64_t, const std::uint64_t*, std::int64_t,
                              std::int64_t, std::int64_t, std::int64_t);
 template void transpose_rows(float*, std::int64_t, const float*, std::int64_t, std::int64_t,
                              std::int64_t, std::int64_t);
