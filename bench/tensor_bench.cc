@@ -49,7 +49,20 @@ struct Case {
 };
 
 const char* const kOps[] = {"add",
+                            "sub",
+                            "div",
                             "mul_number",
+                            "pow",
+                            "maximum",
+                            "greater",
+                            "where",
+                            "clamp",
+                            "cast",
+                            "sqrt",
+                            "log",
+                            "sin",
+                            "cos",
+                            "erf",
                             "exp",
                             "tanh",
                             "gelu",
@@ -57,6 +70,10 @@ const char* const kOps[] = {"add",
                             "sum",
                             "sum_rows",
                             "sum_columns",
+                            "prod",
+                            "norm",
+                            "logsumexp_rows",
+                            "cross_entropy",
                             "amax",
                             "var_rows",
                             "softmax",
@@ -94,6 +111,15 @@ const char* const kOps[] = {"add",
 
 Call pointwise_call(const std::string& op, const LocalTensor& x) {
   if (op == "add") return [x] { tensors::add(x, x); };
+  if (op == "sub") return [x] { tensors::sub(x, x); };
+  if (op == "div") return [x] { tensors::div(x, x); };
+  if (op == "maximum") return [x] { tensors::maximum(x, x); };
+  if (op == "greater") return [x] { tensors::gt(x, x); };
+  if (op == "clamp") return [x] { tensors::clamp(x, -0.5, 0.5); };
+  if (op == "cast") {
+    const DType other = x.dtype() == DType::f32 ? DType::bf16 : DType::f32;
+    return [x, other] { x.to(other); };
+  }
   if (op == "mul_number") return [x] { tensors::mul(x, 0.5); };
   if (op == "exp") return [x] { tensors::exp(x); };
   if (op == "tanh") return [x] { tensors::tanh(x); };
@@ -106,6 +132,22 @@ Call pointwise_call(const std::string& op, const LocalTensor& x) {
   if (op == "sigmoid_backward") return [x] { tensors::sigmoid_backward(x, x); };
   if (op == "sum") return [x] { tensors::sum(x); };
   if (op == "amax") return [x] { tensors::amax(x); };
+  return {};
+}
+
+/// Of numbers of 0.1 and more.
+Call positive_call(const std::string& op, const LocalTensor& x) {
+  const LocalTensor positive = tensors::add(tensors::abs(x), 0.1);
+  const LocalTensor is_large = tensors::gt(positive, 0.5);
+  if (op == "pow") return [positive] { tensors::pow(positive, positive); };
+  if (op == "sqrt") return [positive] { tensors::sqrt(positive); };
+  if (op == "log") return [positive] { tensors::log(positive); };
+  if (op == "sin") return [positive] { tensors::sin(positive); };
+  if (op == "cos") return [positive] { tensors::cos(positive); };
+  if (op == "erf") return [positive] { tensors::erf(positive); };
+  if (op == "prod") return [positive] { tensors::prod(positive); };
+  if (op == "norm") return [positive] { tensors::norm(positive); };
+  if (op == "where") return [=] { tensors::where(is_large, x, positive); };
   return {};
 }
 
@@ -136,6 +178,11 @@ Call row_call(const std::string& op, const LocalTensor& x) {
     const std::int64_t count = rows.size(0);
     const LocalTensor order = tensors::remainder(tensors::arange(count) * 7919, count);
     return [rows, order] { tensors::index_select(rows, 0, order); };
+  }
+  if (op == "logsumexp_rows") return [rows] { tensors::logsumexp(rows, {1}); };
+  if (op == "cross_entropy") {
+    const LocalTensor target = tensors::remainder(tensors::arange(rows.size(0)) * 7919, row);
+    return [rows, target] { tensors::cross_entropy_rows(rows, target, {}); };
   }
   if (op == "softmax") return [rows] { tensors::softmax(rows, 1); };
   if (op == "log_softmax") return [rows] { tensors::log_softmax(rows, 1); };
@@ -220,6 +267,8 @@ Call call_of(const Case& what) {
       tensors::randn({std::max<std::int64_t>(what.elements, 4)}, {.seed = 1}).to(what.dtype);
   const Call pointwise = pointwise_call(what.op, x);
   if (pointwise) return pointwise;
+  const Call positive = positive_call(what.op, x);
+  if (positive) return positive;
   const Call random = random_call(what.op, x);
   return random ? random : row_call(what.op, x);
 }

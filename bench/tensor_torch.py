@@ -75,9 +75,30 @@ def call_of(op, dtype, elements):
     weight, bias = torch.ones(row, dtype=dtype), torch.zeros(row, dtype=dtype)
     if op == "adamw":
         return adamw_call(elements)
+    positive = x.abs() + 0.1
+    is_large = positive > 0.5
+    target = torch.arange(rows.shape[0]) * 7919 % row
+    other = torch.bfloat16 if dtype == torch.float32 else torch.float32
     order = torch.arange(rows.shape[0]) * 7919 % rows.shape[0]
     return {
         "add": lambda: torch.add(x, x),
+        "sub": lambda: torch.sub(x, x),
+        "div": lambda: torch.div(x, x),
+        "maximum": lambda: torch.maximum(x, x),
+        "greater": lambda: torch.gt(x, x),
+        "clamp": lambda: torch.clamp(x, -0.5, 0.5),
+        "cast": lambda: x.to(other),
+        "pow": lambda: torch.pow(positive, positive),
+        "sqrt": lambda: torch.sqrt(positive),
+        "log": lambda: torch.log(positive),
+        "sin": lambda: torch.sin(positive),
+        "cos": lambda: torch.cos(positive),
+        "erf": lambda: torch.erf(positive),
+        "prod": lambda: torch.prod(positive),
+        "norm": lambda: torch.linalg.vector_norm(positive),
+        "where": lambda: torch.where(is_large, x, positive),
+        "logsumexp_rows": lambda: torch.logsumexp(rows, 1),
+        "cross_entropy": lambda: F.cross_entropy(rows, target, reduction="none"),
         "mul_number": lambda: torch.mul(x, 0.5),
         "exp": lambda: torch.exp(x),
         "tanh": lambda: torch.tanh(x),

@@ -54,8 +54,12 @@ const MapOperator kMul{"mul",
                        two_of_all<formulas::Binary<Multiply>>(),
                        MapResult::same,
                        &map_two_bf16<formulas::Binary<Multiply>>};
-const MapOperator kDiv{"div", Domain::to_floating, MapFunction::div,
-                       two_floating<formulas::Binary<Divide>>()};
+const MapOperator kDiv{"div",
+                       Domain::to_floating,
+                       MapFunction::div,
+                       two_floating<formulas::Binary<Divide>>(),
+                       MapResult::same,
+                       &map_two_bf16<formulas::Binary<Divide>>};
 const MapOperator kMaximum{"maximum", Domain::all, MapFunction::maximum,
                            two_of_all<formulas::Binary<Max>>()};
 const MapOperator kMinimum{"minimum", Domain::all, MapFunction::minimum,

@@ -17,8 +17,12 @@ const MapOperator kSquare{"square", Domain::numbers, MapFunction::square,
                           one_number<formulas::Square>()};
 const MapOperator kReciprocal{"reciprocal", Domain::to_floating, MapFunction::reciprocal,
                               one_floating<formulas::Reciprocal>()};
-const MapOperator kSqrt{"sqrt", Domain::to_floating, MapFunction::sqrt,
-                        one_floating<formulas::SquareRoot>()};
+const MapOperator kSqrt{"sqrt",
+                        Domain::to_floating,
+                        MapFunction::sqrt,
+                        one_floating<formulas::SquareRoot>(),
+                        MapResult::same,
+                        &map_one_bf16<formulas::SquareRoot>};
 const MapOperator kRsqrt{"rsqrt", Domain::to_floating, MapFunction::rsqrt,
                          one_floating<formulas::ReciprocalRoot>()};
 const MapOperator kFloor{"floor", Domain::floating, MapFunction::floor,

@@ -97,6 +97,16 @@ void map_two_bf16(void* out, const void* const* in, std::int64_t count, const Ma
   map_words_of_two<F>(static_cast<BFloat16*>(out), static_cast<const BFloat16*>(in[0]),
                       static_cast<const BFloat16*>(in[1]), count);
 }
+/// Of one operand, which stands for both.
+template <typename F>
+struct OfFirst {
+  float operator()(float a, float) const { return F{}(a); }
+};
+template <typename F>
+void map_one_bf16(void* out, const void* const* in, std::int64_t count, const MapNumbers&) {
+  const auto* const from = static_cast<const BFloat16*>(in[0]);
+  map_words_of_two<OfFirst<F>>(static_cast<BFloat16*>(out), from, from, count);
+}
 
 // The same loop for several dtypes.
 template <typename F>
