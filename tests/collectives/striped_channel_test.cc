@@ -71,7 +71,7 @@ TEST(StripesTest, GoOnTheConnectionsInTurnAndEachMovesAsItCan) {
 TEST(ConnectionCountTest, LongRoundTripsTakeMoreConnections) {
   EXPECT_EQ(ConnectionCount::of_round_trip(milliseconds(9)).connections, 1);
   EXPECT_EQ(ConnectionCount::of_round_trip(milliseconds(40)).to_string(),
-            "4 connections: a round trip takes 40 ms");
+            "4 connections: the least round trip takes 40 ms");
   EXPECT_EQ(ConnectionCount::chosen(2).to_string(),
             "2 connections: DTRUN_CONNECTIONS_PER_PEER says so");
 }

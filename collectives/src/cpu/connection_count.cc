@@ -11,7 +11,7 @@ ConnectionCount ConnectionCount::chosen(int connections) {
 ConnectionCount ConnectionCount::of_round_trip(base::Deadline::Duration round_trip) {
   const double milliseconds = std::chrono::duration<double, std::milli>(round_trip).count();
   return {round_trip >= kLongRoundTrip ? kOnLongRoundTrip : 1,
-          fmt::format("a round trip takes {:.3g} ms", milliseconds)};
+          fmt::format("the least round trip takes {:.3g} ms", milliseconds)};
 }
 
 std::string ConnectionCount::to_string() const {
