@@ -166,6 +166,21 @@ TEST_F(StripedChannelTest, TheEndOfOneConnectionIsTheEndOfTheChannel) {
   EXPECT_FALSE(in.broken());  // the second has not come: it may still do so
 }
 
+TEST(StripedGroupTest, ANumberOfConnectionsThatNoGroupHasIsRefused) {
+  for (const int connections : {-1, 17, 256}) {
+    const auto error = testing_support::error_of([&] {
+      ProcessGroup::create(test::group_options(rendezvous::make_hash_store(), 0, 1,
+                                               {.connections_per_peer = connections}));
+    });
+    ASSERT_TRUE(error) << connections;
+    EXPECT_EQ(error->code(), base::ErrorCode::kInvalidArgument);
+    EXPECT_TRUE(testing_support::contains(
+        error->what(), "connections_per_peer of group 'world' is " + std::to_string(connections)))
+        << error->what();
+    EXPECT_TRUE(testing_support::contains(error->what(), "from 1 to 16, or 0")) << error->what();
+  }
+}
+
 /// Descriptors of this process that are connected TCP sockets.
 std::vector<int> connected_sockets() {
   std::vector<int> found;
