@@ -194,6 +194,36 @@ std::vector<int> connected_sockets() {
   return found;
 }
 
+// Nobody waits for the peer at the other end, and that peer need not know of the connection yet:
+// only the rank that has written on it can tell.
+TEST(TcpGroupTest, AConnectionThatIsCutIsNoticedAlsoWhereAllIsWritten) {
+  std::vector<int> before;
+  const test::RankOptions options{.transport = Transport::tcp, .timeout = seconds(20)};
+  const auto thrown = test::run_failing_ranks(3, options, [&](const ProcessGroup& group) {
+    const tensors::LocalTensor one = tensors::ones({1});
+    // After the second one all have taken part in the first: its connections are there, both ends.
+    for (int i = 0; i < 2; ++i) group.barrier();
+    if (group.rank() == 0) before = connected_sockets();
+    group.barrier();
+    if (group.rank() == 0) group.send(one, 1);
+    if (group.rank() == 1) group.recv(one, 0);
+    group.barrier();
+    if (group.rank() == 0) {
+      std::vector<int> added;
+      std::ranges::set_difference(connected_sockets(), before, std::back_inserter(added));
+      ASSERT_EQ(added.size(), 2U);  // both ends
+      ::shutdown(added.back(), SHUT_RDWR);
+    }
+    group.recv(one, group.rank() == 2 ? 1 : 2);
+  });
+  for (const auto& of_rank : thrown) {
+    ASSERT_TRUE(of_rank.has_value());
+    EXPECT_EQ(of_rank->code, base::ErrorCode::kPeerFailed) << of_rank->text;
+    EXPECT_TRUE(testing_support::contains(of_rank->text, "connection between rank 0 and rank 1 "))
+        << of_rank->text;
+  }
+}
+
 // As where a firewall forgets one of them. What the ranks say names the peer, and they do not hang.
 TEST(StripedGroupTest, AConnectionThatIsCutEndsTheGroupWithItsReason) {
   std::mutex mutex;

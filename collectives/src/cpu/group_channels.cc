@@ -134,6 +134,16 @@ void GroupChannels::attach(int peer, const DataHello& hello, base::UniqueFd fd) 
   static_cast<StripedReceiveChannel&>(*channel).attach(hello.connection, std::move(connection));
 }
 
+int GroupChannels::cut_off() const {
+  if (!sockets_.any_ended()) return -1;
+  for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer)
+    if (!has_left(peer) && std::ranges::any_of(peers_[index(peer)].send, [](const auto& channel) {
+          return channel && channel->broken();
+        }))
+      return peer;
+  return -1;
+}
+
 void GroupChannels::set_left(int peer, const LeftRecord& record) {
   if (!has_left(peer)) peers_[index(peer)].left = record;
   anybody_left_ = true;

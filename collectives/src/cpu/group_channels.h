@@ -64,6 +64,8 @@ class GroupChannels {
     return anybody_left_ || table_.left.load(std::memory_order_acquire) != 0;
   }
   bool has_left(int peer) const;
+  /// A peer that has not left and to which a connection has ended; -1: none.
+  int cut_off() const;
   /// The peer has left and nothing that it sent is still to come.
   bool exhausted(int peer, Lane lane);
   /// What a farewell to that peer says.

@@ -19,8 +19,9 @@ using base::ErrorCode;
 
 namespace {
 
-/// A connection has ended: the watcher gets this long to report the peer's cause of death.
-constexpr auto kBrokenGrace = std::chrono::milliseconds(500);
+/// A connection has ended: the watcher gets this long to report the peer's cause of death, for
+/// which it waits itself, or that it has left.
+constexpr auto kBrokenGrace = std::chrono::milliseconds(1500);
 /// A waiting rank renews its watch over its peers this often, because another wait of this process
 /// may have replaced it.
 constexpr auto kWatchInterval = std::chrono::seconds(1);
@@ -187,7 +188,10 @@ bool GroupEngine::step() {
   bool moved = step_lane(Lane::prompt);
   moved |= step_lane(Lane::bulk);
   moved |= point_to_point_.step(channels_);
-  broken_.reset();
+  // The peer may wait for what was lost with the connection, where this rank waits for nothing.
+  const int cut_off = channels_.cut_off();
+  if (cut_off >= 0 && !moved) throw BrokenConnection{cut_off};
+  if (cut_off < 0) broken_.reset();
   return moved;
 }
 
