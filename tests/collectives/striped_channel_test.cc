@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cpu/connection_count.h"
+#include "cpu/group_channels.h"
 #include "cpu/message.h"
 #include "cpu/world.h"
 #include "dtrun/base/socket.h"
@@ -73,7 +74,7 @@ TEST(ConnectionCountTest, LongRoundTripsTakeMoreConnections) {
   EXPECT_EQ(ConnectionCount::of_round_trip(milliseconds(40)).to_string(),
             "4 connections: the least round trip takes 40 ms");
   EXPECT_EQ(ConnectionCount::chosen(2).to_string(),
-            "2 connections: DTRUN_CONNECTIONS_PER_PEER says so");
+            "2 connections: DTRUN_CONNECTIONS_PER_PEER or the group's options say so");
 }
 
 class StripedChannelTest : public testing::Test {
@@ -179,6 +180,34 @@ TEST(StripedGroupTest, ANumberOfConnectionsThatNoGroupHasIsRefused) {
         << error->what();
     EXPECT_TRUE(testing_support::contains(error->what(), "from 1 to 16, or 0")) << error->what();
   }
+}
+
+TEST_F(StripedChannelTest, AConnectionThatSaysAnotherNumberIsDropped) {
+  const GroupMemory memory = worlds_[0]->root_memory();
+  const GroupSpec spec{7, "pair", 0, {0, 1}, {memory, memory}};
+  GroupChannels channels(*worlds_[0], spec);
+  const auto come = [&](std::uint8_t connection, std::uint8_t connections) {
+    const UniqueFd listener = base::listen_tcp("127.0.0.1", 0);
+    UniqueFd far = base::connect_tcp("127.0.0.1", base::local_port(listener.get()),
+                                     Deadline::after(seconds(10)));
+    UniqueFd near(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    DataHello hello;
+    hello.connection = connection;
+    hello.connections = connections;
+    channels.attach(1, hello, std::move(near));
+    return far;
+  };
+  const auto end_of = [](const UniqueFd& far) {
+    char byte = 0;
+    const auto error = testing_support::error_of(
+        [&] { base::receive_all(far.get(), &byte, 1, Deadline::after(milliseconds(300))); });
+    return error ? error->code() : base::ErrorCode::kSystem;
+  };
+  const UniqueFd first = come(0, 4), lone = come(0, 1), fewer = come(1, 2), second = come(1, 4);
+  EXPECT_EQ(end_of(lone), base::ErrorCode::kConnection);
+  EXPECT_EQ(end_of(fewer), base::ErrorCode::kConnection);
+  EXPECT_EQ(end_of(first), base::ErrorCode::kTimeout);
+  EXPECT_EQ(end_of(second), base::ErrorCode::kTimeout);
 }
 
 /// Descriptors of this process that are connected TCP sockets.

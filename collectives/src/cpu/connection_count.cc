@@ -5,7 +5,7 @@
 namespace dtrun::collectives::cpu {
 
 ConnectionCount ConnectionCount::chosen(int connections) {
-  return {connections, "DTRUN_CONNECTIONS_PER_PEER says so"};
+  return {connections, "DTRUN_CONNECTIONS_PER_PEER or the group's options say so"};
 }
 
 ConnectionCount ConnectionCount::of_round_trip(base::Deadline::Duration round_trip) {
