@@ -14,7 +14,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstddef>
+#include <cstring>
 #include <memory>
 
 #include "dtrun/base/backoff.h"
@@ -448,11 +451,17 @@ void notice_silence(int fd, Deadline::Duration idle, Deadline::Duration unacknow
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, ms(unacknowledged));
 }
 
-Deadline::Duration round_trip_of(int socket_fd) {
-  tcp_info info{};
-  socklen_t size = sizeof(info);
-  if (::getsockopt(socket_fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
-  return std::chrono::microseconds(info.tcpi_rtt);
+Deadline::Duration least_round_trip_of(int socket_fd) {
+  // tcpi_min_rtt, which glibc's tcp_info ends before. The kernel's only ever grows.
+  constexpr std::size_t kLeastAt = 148;
+  std::array<char, 256> told{};
+  socklen_t size = told.size();
+  if (::getsockopt(socket_fd, IPPROTO_TCP, TCP_INFO, told.data(), &size) != 0) return {};
+  const bool is_told = size >= kLeastAt + sizeof(std::uint32_t);
+  std::uint32_t microseconds = 0;
+  std::memcpy(&microseconds, told.data() + (is_told ? kLeastAt : offsetof(tcp_info, tcpi_rtt)),
+              sizeof(microseconds));
+  return std::chrono::microseconds(microseconds);
 }
 
 }  // namespace dtrun::base

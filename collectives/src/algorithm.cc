@@ -11,7 +11,7 @@ std::string why_messages(const Situation& now) {
   if (now.place.sharing != Sharing::all)
     return fmt::format("not all {} ranks share memory", now.place.ranks);
   if (now.empty_parts == EmptyParts::stay)
-    return "the ranks have agreed on sizes that differ from pair to pair";
+    return "the ranks have agreed on the sizes, so empty parts are not sent";
   if (!all_know_the_bytes(now.kind)) return "not every rank knows all sizes";
   return fmt::format(
       "{} bytes of each of {} ranks are too many for posts, and the ranks for stages", now.bytes,

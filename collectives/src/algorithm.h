@@ -129,7 +129,7 @@ struct Situation {
   std::size_t item_bytes = 1;
   GroupPlace place;
   Crowding crowding = Crowding::alone;
-  /// Stay: all ranks have agreed on the sizes, which differ from pair to pair.
+  /// Stay: all ranks have agreed on the sizes, which may differ from pair to pair.
   EmptyParts empty_parts = EmptyParts::travel;
 };
 

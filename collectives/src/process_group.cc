@@ -24,6 +24,14 @@ void check_options(const GroupOptions& options) {
   if (options.rank < 0 || static_cast<std::size_t>(options.rank) >= options.global_ranks.size())
     refuse("a group's rank must be one of its members'");
   require_timeout(options.timeout, fmt::format("group '{}'", options.name));
+  if (options.connections_per_peer < 0 ||
+      options.connections_per_peer > GroupOptions::kMostConnectionsPerPeer)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("connections_per_peer of group '{}' is {}", options.name,
+                            options.connections_per_peer),
+                "",
+                fmt::format("give a number from 1 to {}, or 0, which goes by the round trip",
+                            GroupOptions::kMostConnectionsPerPeer));
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "dtrun/base/socket.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -137,6 +139,31 @@ TEST(SocketTest, AListenerMayAskWhetherThePortIsTaken) {
   ASSERT_TRUE(listener);
   EXPECT_FALSE(listen_tcp_unless_taken("127.0.0.1", local_port(listener.get())));
   EXPECT_EQ(code_of([] { listen_tcp_unless_taken("192.0.2.99", 0); }), ErrorCode::kSystem);
+}
+
+// A peer holds acknowledgements back for 40 ms where it has nothing to say, as on a control
+// connection. That is no distance.
+TEST(SocketTest, TheLeastRoundTripHasNoDelayOfAcknowledgements) {
+  const UniqueFd listener = listen_tcp("127.0.0.1", 0);
+  const Deadline deadline = Deadline::after(seconds(20));
+  const UniqueFd client = connect_tcp("127.0.0.1", local_port(listener.get()), deadline);
+  const UniqueFd server(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  tcp_info info{};
+  while (info.tcpi_rtt < 10'000 && !deadline.expired()) {
+    const int off = 0;
+    ASSERT_EQ(::setsockopt(server.get(), IPPROTO_TCP, TCP_QUICKACK, &off, sizeof(off)), 0);
+    char byte = 'x';
+    send_all(client.get(), &byte, 1, deadline);
+    receive_all(server.get(), &byte, 1, deadline);
+    do {
+      socklen_t size = sizeof(info);
+      ASSERT_EQ(::getsockopt(client.get(), IPPROTO_TCP, TCP_INFO, &info, &size), 0);
+      std::this_thread::yield();
+    } while (info.tcpi_unacked != 0);
+  }
+  EXPECT_GE(info.tcpi_rtt, 10'000U);  // the mean that the kernel keeps
+  EXPECT_GT(least_round_trip_of(client.get()), Deadline::Duration(0));
+  EXPECT_LT(least_round_trip_of(client.get()), milliseconds(10));
 }
 
 }  // namespace

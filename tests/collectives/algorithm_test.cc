@@ -169,7 +169,7 @@ TEST(AlgorithmTest, TheReasonIsSaid) {
   EXPECT_EQ(said(planned), "by messages: not every rank knows all sizes");
   planned.empty_parts = EmptyParts::stay;
   EXPECT_EQ(said(planned),
-            "by messages: the ranks have agreed on sizes that differ from pair to pair");
+            "by messages: the ranks have agreed on the sizes, so empty parts are not sent");
   EXPECT_EQ(said(of(OpKind::barrier, 0, 1, kAll)), "by messages: there is no other rank");
   EXPECT_EQ(
       said(of(OpKind::broadcast, 65536, 40, kAll)),

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtrun/base/log.h"
 #include "dtrun/base/unique_fd.h"
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/tensor/ops.h"
@@ -329,6 +330,32 @@ TEST(RoundsFailureTest, ARankThatHasGoneOnIsNotNamed) {
     if (group.rank() == 2) group.send(tensor, 0);
     group.recv(tensor, group.rank() == 0 ? 1 : 0);
   });
+  ASSERT_TRUE(thrown[0].has_value());
+  EXPECT_TRUE(contains(thrown[0]->text, "of group 'world' for ranks 3, 4\n")) << thrown[0]->text;
+}
+
+TEST(RoundsFailureTest, ARankThatComesAfterItWasAskedForIsNotNamed) {
+  static std::promise<void> told;
+  told = {};
+  const std::future<void> is_told = told.get_future();
+  base::log::set_levels("+collectives");
+  base::log::set_writer([](const base::log::Line& line) {
+    const std::string text(line.message);
+    if (contains(text, "rank 0 waits in reduce #2") && contains(text, "rank 2 has not come"))
+      told.set_value();
+  });
+  const auto thrown = run_failing_ranks(5, {.machines = {1}}, [&](const ProcessGroup& group) {
+    const LocalTensor tensor = tensors::ones({1});
+    group.barrier();
+    if (group.rank() == 2) {
+      ASSERT_EQ(is_told.wait_for(seconds(20)), std::future_status::ready);
+    }
+    const CallOptions options{.timeout = seconds(group.rank() == 0 ? 2 : 60)};
+    if (group.rank() <= 2) group.reduce(tensor, 0, ReduceOp::sum, options);
+    group.recv(tensor, group.rank() == 0 ? 1 : 0);
+  });
+  base::log::set_writer(nullptr);
+  base::log::set_levels("");
   ASSERT_TRUE(thrown[0].has_value());
   EXPECT_TRUE(contains(thrown[0]->text, "of group 'world' for ranks 3, 4\n")) << thrown[0]->text;
 }

@@ -2,13 +2,20 @@
 // place. That every operation then gives what it gives elsewhere, the conformance suite shows
 // (InPlace).
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -345,6 +352,70 @@ TEST_F(TensorHeapTest, MemoryAndHolesSideBySideServeALargeTensor) {
   // Not even neighbours together are enough.
   large = {};
   EXPECT_EQ(offset_of(heap_->allocate(3 * kBlock)), end);
+}
+
+TEST_F(TensorHeapTest, TheLastMemoryGrowsIntoTheUnusedEnd) {
+  constexpr std::size_t kBlock = 1 << 20;
+  const tensors::StoragePointer first = heap_->allocate(kBlock);
+  tensors::StoragePointer last = heap_->allocate(kBlock);
+  const cpu::Offset begin = offset_of(last);
+  last = {};
+  tensors::StoragePointer large = heap_->allocate(3 * kBlock);
+  EXPECT_EQ(offset_of(large), begin);
+  EXPECT_EQ(heap_->kept_bytes(), 0u);
+  std::memset(large->data(), 1, 3 * kBlock);
+  EXPECT_EQ(offset_of(heap_->allocate(kBlock)), begin + 3 * kBlock);
+  large = {};
+  EXPECT_EQ(heap_->kept_bytes(), 4 * kBlock);
+}
+
+/// From now on this process gets no memory for files from that offset on, below 4 GiB.
+void refuse_memory_from(std::size_t offset) {
+  sock_filter rules[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fallocate, 0, 5),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args) + sizeof(std::uint64_t)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args) + 2 * sizeof(std::uint64_t)),
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, static_cast<std::uint32_t>(offset), 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSPC),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{static_cast<unsigned short>(std::size(rules)), rules};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+    ::_exit(2);
+}
+
+// Memory and holes in turn, of which some become memory before one does not.
+TEST(TensorSpanTest, WhatCannotBeAllocatedTakesNoMemory) {
+  constexpr std::size_t kBlock = cpu::TensorHeap::kMostKeptBytes / 2;
+  // The third block is refused; or the unused end behind the fifth, into which the last one grows.
+  for (const std::size_t refused : {2, 5}) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      const cpu::Commons commons = cpu::Commons::create(1);
+      const auto heap = std::make_shared<cpu::TensorHeap>(commons, 0);
+      const auto resident = [&] {
+        struct stat status {};
+        return ::fstat(commons.fd(), &status) == 0 ? status.st_blocks : -1;
+      };
+      std::vector<tensors::StoragePointer> blocks;
+      for (int i = 0; i < 5; ++i) blocks.push_back(heap->allocate(kBlock));
+      for (const std::size_t i : {1, 3, 2, 0}) blocks[i] = {};
+      if (refused == 5) blocks[4] = {};
+      const auto before = resident();
+      refuse_memory_from(commons.tensors_offset(0) + refused * kBlock);
+      const auto error = error_of([&] { heap->allocate((refused + 1) * kBlock); });
+      const bool is_refused = error && error->code() == base::ErrorCode::kSystem;
+      const bool is_same = resident() == before && heap->kept_bytes() == 2 * kBlock;
+      ::_exit(is_refused && is_same ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0) << refused;
+  }
 }
 
 // A rank that has left takes no memory, whoever else still has the commons.

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cpu/connection_count.h"
+#include "cpu/group_channels.h"
 #include "cpu/message.h"
 #include "cpu/world.h"
 #include "dtrun/base/socket.h"
@@ -71,9 +72,9 @@ TEST(StripesTest, GoOnTheConnectionsInTurnAndEachMovesAsItCan) {
 TEST(ConnectionCountTest, LongRoundTripsTakeMoreConnections) {
   EXPECT_EQ(ConnectionCount::of_round_trip(milliseconds(9)).connections, 1);
   EXPECT_EQ(ConnectionCount::of_round_trip(milliseconds(40)).to_string(),
-            "4 connections: a round trip takes 40 ms");
+            "4 connections: the least round trip takes 40 ms");
   EXPECT_EQ(ConnectionCount::chosen(2).to_string(),
-            "2 connections: DTRUN_CONNECTIONS_PER_PEER says so");
+            "2 connections: DTRUN_CONNECTIONS_PER_PEER or the group's options say so");
 }
 
 class StripedChannelTest : public testing::Test {
@@ -166,6 +167,49 @@ TEST_F(StripedChannelTest, TheEndOfOneConnectionIsTheEndOfTheChannel) {
   EXPECT_FALSE(in.broken());  // the second has not come: it may still do so
 }
 
+TEST(StripedGroupTest, ANumberOfConnectionsThatNoGroupHasIsRefused) {
+  for (const int connections : {-1, 17, 256}) {
+    const auto error = testing_support::error_of([&] {
+      ProcessGroup::create(test::group_options(rendezvous::make_hash_store(), 0, 1,
+                                               {.connections_per_peer = connections}));
+    });
+    ASSERT_TRUE(error) << connections;
+    EXPECT_EQ(error->code(), base::ErrorCode::kInvalidArgument);
+    EXPECT_TRUE(testing_support::contains(
+        error->what(), "connections_per_peer of group 'world' is " + std::to_string(connections)))
+        << error->what();
+    EXPECT_TRUE(testing_support::contains(error->what(), "from 1 to 16, or 0")) << error->what();
+  }
+}
+
+TEST_F(StripedChannelTest, AConnectionThatSaysAnotherNumberIsDropped) {
+  const GroupMemory memory = worlds_[0]->root_memory();
+  const GroupSpec spec{7, "pair", 0, {0, 1}, {memory, memory}};
+  GroupChannels channels(*worlds_[0], spec);
+  const auto come = [&](std::uint8_t connection, std::uint8_t connections) {
+    const UniqueFd listener = base::listen_tcp("127.0.0.1", 0);
+    UniqueFd far = base::connect_tcp("127.0.0.1", base::local_port(listener.get()),
+                                     Deadline::after(seconds(10)));
+    UniqueFd near(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    DataHello hello;
+    hello.connection = connection;
+    hello.connections = connections;
+    channels.attach(1, hello, std::move(near));
+    return far;
+  };
+  const auto end_of = [](const UniqueFd& far) {
+    char byte = 0;
+    const auto error = testing_support::error_of(
+        [&] { base::receive_all(far.get(), &byte, 1, Deadline::after(milliseconds(300))); });
+    return error ? error->code() : base::ErrorCode::kSystem;
+  };
+  const UniqueFd first = come(0, 4), lone = come(0, 1), fewer = come(1, 2), second = come(1, 4);
+  EXPECT_EQ(end_of(lone), base::ErrorCode::kConnection);
+  EXPECT_EQ(end_of(fewer), base::ErrorCode::kConnection);
+  EXPECT_EQ(end_of(first), base::ErrorCode::kTimeout);
+  EXPECT_EQ(end_of(second), base::ErrorCode::kTimeout);
+}
+
 /// Descriptors of this process that are connected TCP sockets.
 std::vector<int> connected_sockets() {
   std::vector<int> found;
@@ -177,6 +221,36 @@ std::vector<int> connected_sockets() {
       found.push_back(fd);
   }
   return found;
+}
+
+// Nobody waits for the peer at the other end, and that peer need not know of the connection yet:
+// only the rank that has written on it can tell.
+TEST(TcpGroupTest, AConnectionThatIsCutIsNoticedAlsoWhereAllIsWritten) {
+  std::vector<int> before;
+  const test::RankOptions options{.transport = Transport::tcp, .timeout = seconds(20)};
+  const auto thrown = test::run_failing_ranks(3, options, [&](const ProcessGroup& group) {
+    const tensors::LocalTensor one = tensors::ones({1});
+    // After the second one all have taken part in the first: its connections are there, both ends.
+    for (int i = 0; i < 2; ++i) group.barrier();
+    if (group.rank() == 0) before = connected_sockets();
+    group.barrier();
+    if (group.rank() == 0) group.send(one, 1);
+    if (group.rank() == 1) group.recv(one, 0);
+    group.barrier();
+    if (group.rank() == 0) {
+      std::vector<int> added;
+      std::ranges::set_difference(connected_sockets(), before, std::back_inserter(added));
+      ASSERT_EQ(added.size(), 2U);  // both ends
+      ::shutdown(added.back(), SHUT_RDWR);
+    }
+    group.recv(one, group.rank() == 2 ? 1 : 2);
+  });
+  for (const auto& of_rank : thrown) {
+    ASSERT_TRUE(of_rank.has_value());
+    EXPECT_EQ(of_rank->code, base::ErrorCode::kPeerFailed) << of_rank->text;
+    EXPECT_TRUE(testing_support::contains(of_rank->text, "connection between rank 0 and rank 1 "))
+        << of_rank->text;
+  }
 }
 
 // As where a firewall forgets one of them. What the ranks say names the peer, and they do not hang.

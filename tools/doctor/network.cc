@@ -145,7 +145,9 @@ Finding own_ports() {
   Finding finding{"ports of connections", Verdict::good, fmt::format("{} to {}", first, last)};
   if (last - first >= 10'000) return finding;
   finding.verdict = Verdict::warning;
-  finding.meaning = "each rank has one connection to each rank of the other nodes";
+  finding.meaning =
+      "each rank has a connection, or up to 16, to each rank of the other nodes for each lane and "
+      "group";
   finding.remedy = "sysctl -w net.ipv4.ip_local_port_range='32768 60999'";
   return finding;
 }

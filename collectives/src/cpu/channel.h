@@ -1,6 +1,6 @@
 // Channel: the bytes from one rank to another, of one group and lane, in order. Neither side ever
-// blocks: a call moves what can be moved now. A shared-memory ring or a TCP connection behind the
-// same two classes. Used under the group's lock.
+// blocks: a call moves what can be moved now. A shared-memory ring, a TCP connection or several of
+// them behind the same two classes. Used under the group's lock.
 #pragma once
 
 #include <cstddef>

@@ -19,7 +19,7 @@ struct ConnectionCount {
 
   static ConnectionCount chosen(int connections);
   static ConnectionCount of_round_trip(base::Deadline::Duration round_trip);
-  /// "4 connections: a round trip takes 41 ms".
+  /// "4 connections: the least round trip takes 41 ms".
   std::string to_string() const;
 };
 

@@ -11,7 +11,7 @@ namespace dtrun::collectives::cpu {
 enum class ConnectionKind : std::uint8_t { control, data };
 
 struct DataHello {
-  static constexpr std::uint64_t kMagic = 0x6f6c6c6548757274;  // "truHello"
+  static constexpr std::uint64_t kMagic = 0x326f6c6548757274;  // "truHelo2"
 
   std::uint64_t magic = kMagic;
   std::uint64_t token = 0;  ///< the world's: keeps strangers out

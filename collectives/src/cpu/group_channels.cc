@@ -24,6 +24,11 @@ std::size_t ring_capacity(std::size_t members) {
   return std::clamp(std::bit_floor(kAllRingsBytes / members), kSmallestRing, kLargestRing);
 }
 
+const char* lane_name(Lane lane) {
+  constexpr std::array<const char*, kLanes> kNames = {"prompt", "bulk", "point-to-point"};
+  return kNames[static_cast<std::size_t>(lane)];
+}
+
 }  // namespace
 
 GroupChannels::GroupChannels(World& world, const GroupSpec& spec)
@@ -94,9 +99,9 @@ SendChannel& GroupChannels::to(int peer, Lane lane) {
 std::unique_ptr<SendChannel> GroupChannels::make_tcp(int peer, Lane lane) {
   const ConnectionCount count = world_.connections_to(world_rank(peer));
   base::log::debug(base::log::Component::kCollectives,
-                   "group '{}': messages of {} bytes and more to {} take {}", spec_.name,
-                   kLeastStripedBytes, describe_member(world_.card(world_rank(peer))),
-                   count.to_string());
+                   "group '{}', {} lane: messages of {} bytes and more to {} take {}", spec_.name,
+                   lane_name(lane), kLeastStripedBytes,
+                   describe_member(world_.card(world_rank(peer))), count.to_string());
   const auto connect = [this, peer, lane, count](std::size_t connection) {
     DataHello hello = world_.make_hello(ConnectionKind::data, spec_.id, lane);
     hello.connection = static_cast<std::uint8_t>(connection);
@@ -122,16 +127,30 @@ ReceiveChannel* GroupChannels::from(int peer, Lane lane) {
 }
 
 void GroupChannels::attach(int peer, const DataHello& hello, base::UniqueFd fd) {
-  std::unique_ptr<ReceiveChannel>& channel =
-      peers_[index(peer)].receive[static_cast<std::size_t>(hello.lane)];
+  Peer& entry = peers_[index(peer)];
+  const auto lane = static_cast<std::size_t>(hello.lane);
+  std::uint8_t& connections = entry.connections[lane];
+  if (connections == 0) connections = hello.connections;
+  // A peer says the same number on each. What says another is not the peer's, and is closed.
+  if (shares_memory(peer) || hello.connections != connections) return;
+  std::unique_ptr<ReceiveChannel>& channel = entry.receive[lane];
   auto connection = std::make_unique<TcpReceiveChannel>(std::move(fd), sockets_);
-  if (hello.connections == 1) {
+  if (connections == 1) {
     channel = std::move(connection);
     return;
   }
-  if (!channel) channel = std::make_unique<StripedReceiveChannel>(hello.connections);
-  // A peer says the same number on each.
+  if (!channel) channel = std::make_unique<StripedReceiveChannel>(connections);
   static_cast<StripedReceiveChannel&>(*channel).attach(hello.connection, std::move(connection));
+}
+
+int GroupChannels::cut_off() const {
+  if (!sockets_.any_ended()) return -1;
+  for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer)
+    if (!has_left(peer) && std::ranges::any_of(peers_[index(peer)].send, [](const auto& channel) {
+          return channel && channel->broken();
+        }))
+      return peer;
+  return -1;
 }
 
 void GroupChannels::set_left(int peer, const LeftRecord& record) {

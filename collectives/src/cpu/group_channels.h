@@ -54,7 +54,7 @@ class GroupChannels {
   ReceiveChannel* made_from(int peer, Lane lane) const {
     return peers_[index(peer)].receive[static_cast<std::size_t>(lane)].get();
   }
-  /// @param hello what the peer has said on it
+  /// @param hello what the peer has said on it; with another number than the first, it is dropped
   void attach(int peer, const DataHello& hello, base::UniqueFd fd);
   ReadySockets& sockets() { return sockets_; }
 
@@ -64,6 +64,8 @@ class GroupChannels {
     return anybody_left_ || table_.left.load(std::memory_order_acquire) != 0;
   }
   bool has_left(int peer) const;
+  /// A peer that has not left and to which a connection has ended; -1: none.
+  int cut_off() const;
   /// The peer has left and nothing that it sent is still to come.
   bool exhausted(int peer, Lane lane);
   /// What a farewell to that peer says.
@@ -100,6 +102,7 @@ class GroupChannels {
   struct Peer {
     std::array<std::unique_ptr<SendChannel>, kLanes> send;
     std::array<std::unique_ptr<ReceiveChannel>, kLanes> receive;
+    std::array<std::uint8_t, kLanes> connections{};  ///< of what it sends; 0: none has come
     std::array<std::uint64_t, kLanes> sent{};
     std::array<std::uint64_t, kLanes> received{};
     std::optional<LeftRecord> left;

@@ -19,8 +19,9 @@ using base::ErrorCode;
 
 namespace {
 
-/// A connection has ended: the watcher gets this long to report the peer's cause of death.
-constexpr auto kBrokenGrace = std::chrono::milliseconds(500);
+/// A connection has ended: the watcher gets this long to report the peer's cause of death, for
+/// which it waits itself, or that it has left.
+constexpr auto kBrokenGrace = std::chrono::milliseconds(1500);
 /// A waiting rank renews its watch over its peers this often, because another wait of this process
 /// may have replaced it.
 constexpr auto kWatchInterval = std::chrono::seconds(1);
@@ -138,8 +139,11 @@ void GroupEngine::remember(const Fingerprint& ours, Lane lane) {
   // An announcement is used once. While one is left, the short way is not taken.
   std::erase_if(announced_, [&](const auto& said) {
     const auto& [rank, theirs] = said;
+    if (theirs.sequence > ours.sequence) return false;
     if (theirs.sequence == ours.sequence) compare(rank, theirs, ours);
-    return theirs.sequence <= ours.sequence;
+    // Its timeout must not name this rank any more.
+    send_status(rank);
+    return true;
   });
 }
 
@@ -184,7 +188,10 @@ bool GroupEngine::step() {
   bool moved = step_lane(Lane::prompt);
   moved |= step_lane(Lane::bulk);
   moved |= point_to_point_.step(channels_);
-  broken_.reset();
+  // The peer may wait for what was lost with the connection, where this rank waits for nothing.
+  const int cut_off = channels_.cut_off();
+  if (cut_off >= 0 && !moved) throw BrokenConnection{cut_off};
+  if (cut_off < 0) broken_.reset();
   return moved;
 }
 
@@ -501,6 +508,9 @@ void GroupEngine::on_announce(int rank, const Fingerprint& theirs) {
     compare(rank, theirs, *ours);
   } else {
     announced_[rank] = theirs;
+    base::log::debug(base::log::Component::kCollectives,
+                     "group '{}': rank {} waits in {}, to which rank {} has not come", spec_.name,
+                     global_rank(rank), theirs.describe(), global_rank(spec_.rank));
   }
 }
 
@@ -512,38 +522,6 @@ void GroupEngine::note_called(int rank, std::uint64_t sequence) {
 void GroupEngine::compare(int rank, const Fingerprint& theirs, const Fingerprint& ours) {
   if (!failure_ && !theirs.agrees_with(ours))
     fail(disagreement({rank, theirs, ours}), Tell::members);
-}
-
-// The two calls that met need not be the first that differ: earlier calls may have gone unmatched.
-// For a peer that is behind, this rank's history has the call of the same place; for a peer that is
-// ahead, the peer's history has it.
-void GroupEngine::on_disagreement(const Disagreement& found) {
-  const std::uint64_t sequence = found.theirs.sequence;
-  const bool message = found.ours.kind == OpKind::receive;
-  if (message || sequence == found.ours.sequence) return fail(disagreement(found), Tell::members);
-  if (sequence < found.ours.sequence) {
-    const std::optional<Fingerprint> ours = channels_.own_history().read(sequence);
-    const bool known = ours && !found.theirs.agrees_with(*ours);
-    return fail(disagreement({found.peer, found.theirs, known ? *ours : found.ours, found.bytes}),
-                Tell::members);
-  }
-  if (channels_.shares_memory(found.peer)) {
-    compare_with_history(found.peer, found.ours);
-    return fail(disagreement(found), Tell::members);
-  }
-  doubt_.emplace(found, Deadline::after(kPatience));
-  ask_remote_members(found.ours);
-}
-
-// Some call since the members last met does not agree. The peer's history says which one.
-void GroupEngine::on_disagreement(const EarlierDisagreement& found) {
-  const Fingerprint now = collectives(stepped_).front()->fingerprint();
-  const std::uint64_t first =
-      now.sequence - std::min<std::uint64_t>(now.sequence, CallHistory::kLength);
-  for (std::uint64_t sequence = first; !failure_ && sequence < now.sequence; ++sequence)
-    if (const auto ours = channels_.own_history().read(sequence))
-      compare_with_history(found.peer, *ours);
-  if (!failure_) fail(disagreement({found.peer, now, now}), Tell::members);
 }
 
 std::optional<int> GroupEngine::group_rank(int world_rank) const {

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -69,6 +70,7 @@ struct MemberStatus {
   BoardLine line;            ///< of its newest call, maybe a message or another group's
   std::uint64_t called = 0;  ///< the sequence of its last collective of this group
 };
+static_assert(std::is_trivially_copyable_v<MemberStatus>);  // it travels as it is
 
 class GroupEngine : public GroupListener,
                     public Drivable,

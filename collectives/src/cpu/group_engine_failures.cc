@@ -24,6 +24,38 @@ GroupFailure GroupEngine::disagreement(const Disagreement& found) const {
           -1};
 }
 
+// The two calls that met need not be the first that differ: earlier calls may have gone unmatched.
+// For a peer that is behind, this rank's history has the call of the same place; for a peer that is
+// ahead, the peer's history has it.
+void GroupEngine::on_disagreement(const Disagreement& found) {
+  const std::uint64_t sequence = found.theirs.sequence;
+  const bool message = found.ours.kind == OpKind::receive;
+  if (message || sequence == found.ours.sequence) return fail(disagreement(found), Tell::members);
+  if (sequence < found.ours.sequence) {
+    const std::optional<Fingerprint> ours = channels_.own_history().read(sequence);
+    const bool known = ours && !found.theirs.agrees_with(*ours);
+    return fail(disagreement({found.peer, found.theirs, known ? *ours : found.ours, found.bytes}),
+                Tell::members);
+  }
+  if (channels_.shares_memory(found.peer)) {
+    compare_with_history(found.peer, found.ours);
+    return fail(disagreement(found), Tell::members);
+  }
+  doubt_.emplace(found, Deadline::after(kPatience));
+  ask_remote_members(found.ours);
+}
+
+// Some call since the members last met does not agree. The peer's history says which one.
+void GroupEngine::on_disagreement(const EarlierDisagreement& found) {
+  const Fingerprint now = collectives(stepped_).front()->fingerprint();
+  const std::uint64_t first =
+      now.sequence - std::min<std::uint64_t>(now.sequence, CallHistory::kLength);
+  for (std::uint64_t sequence = first; !failure_ && sequence < now.sequence; ++sequence)
+    if (const auto ours = channels_.own_history().read(sequence))
+      compare_with_history(found.peer, *ours);
+  if (!failure_) fail(disagreement({found.peer, now, now}), Tell::members);
+}
+
 GroupFailure GroupEngine::passed_by(int peer, const Fingerprint& ours) const {
   return {passed_by_error(spec_.name, {global_rank(spec_.rank), ours}, global_rank(peer)), -1};
 }

@@ -42,7 +42,9 @@ void ReadySockets::look() {
     throw system_error("watch the other ranks", World::kLeaveThemOpen);
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
-    sockets_[event.data.u64].note(event.events);
+    Readiness& socket = sockets_[event.data.u64];
+    socket.note(event.events);
+    any_ended_ |= socket.has_ended();
   }
 }
 

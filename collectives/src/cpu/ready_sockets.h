@@ -16,6 +16,7 @@ class World;
 class Readiness {
  public:
   bool is_ready() const { return ready_ || ended_; }
+  bool has_ended() const { return ended_; }
   /// The kernel has no more to give; the next change is told.
   void exhaust() { ready_ = false; }
   /// @param events as epoll reports them
@@ -42,6 +43,8 @@ class ReadySockets {
   /// Somebody is about to sleep: the doorbell rings once one of the sockets has become ready since
   /// the last look(), or becomes so. Must be asked for before every sleep. @throws Error kSystem
   void ring_when_ready();
+  /// Of those that are known, one has ended at some time.
+  bool any_ended() const { return any_ended_; }
 
  private:
   World& world_;
@@ -49,6 +52,7 @@ class ReadySockets {
   /// By the number that epoll reports: a descriptor that a forked child holds open goes on to be
   /// reported after it is closed here, so a report must not carry the address of a channel.
   std::deque<Readiness> sockets_;
+  bool any_ended_ = false;
 };
 
 }  // namespace dtrun::collectives::cpu

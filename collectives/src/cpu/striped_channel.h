@@ -1,7 +1,7 @@
 // Striped channels: several TCP connections from one rank to another, of one group and lane, as one
 // channel, for networks that give one connection less than the link has. Headers and short payloads
 // keep their order on the first connection; the stripes of a large payload go on all of them
-// (stripes.h). The end of a connection on which bytes are still to go is the end of the channel.
+// (stripes.h). The end of one connection is the end of the channel.
 #pragma once
 
 #include <cstddef>

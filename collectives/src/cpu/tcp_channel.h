@@ -1,6 +1,7 @@
-// TCP channels: one connection per direction, group and lane, non-blocking; the side that sends
-// has connected. So a receiving side that closes with bytes unread resets nothing that it has sent
-// itself. It is read only where ReadySockets says that something has come.
+// TCP channels: one connection, the only one of its direction, group and lane or one of several
+// (striped_channel.h); non-blocking; the side that sends has connected. So a receiving side that
+// closes with bytes unread resets nothing that it has sent itself. It is read only where
+// ReadySockets says that something has come.
 #pragma once
 
 #include <memory>
@@ -18,14 +19,16 @@ class TcpSendChannel : public SendChannel {
   /// @param fd connecting or connected, non-blocking; @param hello goes out first
   /// @throws Error kSystem
   TcpSendChannel(base::UniqueFd fd, const DataHello& hello, ReadySockets& sockets)
-      : fd_(std::move(fd)), hello_(hello) {
-    sockets.add(fd_.get(), ReadySockets::Direction::out);
-  }
+      : fd_(std::move(fd)),
+        readiness_(sockets.add(fd_.get(), ReadySockets::Direction::out)),
+        hello_(hello) {}
   std::size_t write(Bytes first, Bytes second) override;
-  bool broken() const override { return broken_; }
+  /// Also where all is written: the peer may not have read it.
+  bool broken() const override { return broken_ || readiness_.has_ended(); }
 
  private:
   base::UniqueFd fd_;
+  const Readiness& readiness_;
   DataHello hello_;
   std::size_t hello_done_ = 0;
   bool broken_ = false;

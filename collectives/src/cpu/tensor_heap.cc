@@ -89,34 +89,31 @@ TensorHeap::Gaps::iterator TensorHeap::best_gap(std::size_t bytes) {
 
 TensorHeap::Gaps::iterator TensorHeap::first_of_run(std::size_t bytes) {
   auto first = gaps_.begin();
-  std::size_t together = 0;
+  Offset end = 0;
   for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
-    if (first->first + together != gap->first) {
-      first = gap;
-      together = 0;
-    }
-    together += gap->second.bytes;
-    if (together >= bytes) return first;
+    if (gap->first != end) first = gap;
+    end = gap->first + gap->second.bytes;
+    if (end - first->first >= bytes) return first;
   }
-  return gaps_.end();
+  return end == used_ ? first : gaps_.end();
 }
 
 Offset TensorHeap::take(std::size_t bytes) {
   const std::scoped_lock lock(mutex_);
   auto gap = best_gap(bytes);
   if (gap == gaps_.end()) gap = first_of_run(bytes);
-  if (gap == gaps_.end()) {
-    grow(bytes);
-    return used_ - bytes;
-  }
-  const Offset begin = gap->first, end = begin + bytes;
-  for (auto hole = gap; hole != gaps_.end() && hole->first < end; ++hole)
-    if (!hole->second.is_memory)
-      base::SharedMemory::commit(file_.get(), begin_ + hole->first,
-                                 std::min(hole->second.bytes, end - hole->first));
-  for (Offset taken = begin; taken < end;) {
+  const Offset begin = gap == gaps_.end() ? used_ : gap->first, end = begin + bytes;
+  if (end > Commons::kTensorSpan)
+    throw base::Error(base::ErrorCode::kSystem,
+                      fmt::format("cannot allocate {} bytes of shared memory for a tensor", bytes),
+                      fmt::format("this rank has {} bytes of it, of which {} have been in use",
+                                  Commons::kTensorSpan, used_),
+                      "free tensors, or make some outside of the HostAllocatorScope");
+  const Offset end_of_gaps = std::min(end, used_);
+  make_memory(gap, end);
+  for (Offset taken = begin; taken < end_of_gaps;) {
     const Gap found = gap->second;
-    const std::size_t count = std::min(found.bytes, end - taken);
+    const std::size_t count = std::min(found.bytes, end_of_gaps - taken);
     if (found.is_memory) kept_ -= count;
     gap = gaps_.erase(gap);
     taken += count;
@@ -125,13 +122,24 @@ Offset TensorHeap::take(std::size_t bytes) {
   return begin;
 }
 
+void TensorHeap::make_memory(Gaps::iterator first, Offset end) {
+  const auto bytes_of = [end](const auto& gap) {
+    return std::min(gap.second.bytes, end - gap.first);
+  };
+  auto gap = first;
+  try {
+    for (; gap != gaps_.end() && gap->first < end; ++gap)
+      if (!gap->second.is_memory)
+        base::SharedMemory::commit(file_.get(), begin_ + gap->first, bytes_of(*gap));
+    if (end > used_) grow(end - used_);
+  } catch (...) {
+    for (; first != gap; ++first)
+      if (!first->second.is_memory) give_back(first->first, bytes_of(*first));
+    throw;
+  }
+}
+
 void TensorHeap::grow(std::size_t bytes) {
-  if (used_ + bytes > Commons::kTensorSpan)
-    throw base::Error(base::ErrorCode::kSystem,
-                      fmt::format("cannot allocate {} bytes of shared memory for a tensor", bytes),
-                      fmt::format("this rank has {} bytes of it, of which {} have been in use",
-                                  Commons::kTensorSpan, used_),
-                      "free tensors, or make some outside of the HostAllocatorScope");
   base::SharedMemory::commit(file_.get(), begin_ + used_, bytes);
   // Of the whole span a core dump would read every page, used or not.
   const std::size_t dumped = dumped_end(used_), end = dumped_end(used_ + bytes);

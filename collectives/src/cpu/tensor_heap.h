@@ -44,8 +44,12 @@ class TensorHeap : public tensors::HostAllocator, public std::enable_shared_from
 
   Offset take(std::size_t bytes);
   Gaps::iterator best_gap(std::size_t bytes);
-  /// Of neighbours that are large enough together, memory and holes.
+  /// Of neighbours, memory and holes, that are large enough together, or behind which the unused
+  /// end of the span lies.
   Gaps::iterator first_of_run(std::size_t bytes);
+  /// The holes from that gap on, and the unused end: all up to there, or nothing of it.
+  /// @throws Error kSystem
+  void make_memory(Gaps::iterator first, Offset end);
   void grow(std::size_t bytes);
   bool give_back(Offset offset, std::size_t bytes) const noexcept;
   void release(Offset offset, std::size_t bytes) noexcept;

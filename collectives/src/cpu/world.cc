@@ -248,7 +248,7 @@ DataHello World::make_hello(ConnectionKind kind, std::uint64_t group, Lane lane)
 ConnectionCount World::connections_to(int world_rank) {
   if (connections_per_peer_ != 0) return ConnectionCount::chosen(connections_per_peer_);
   const std::shared_ptr<ControlConnection> known = control(world_rank);
-  return ConnectionCount::of_round_trip(known ? base::round_trip_of(known->fd())
+  return ConnectionCount::of_round_trip(known ? base::least_round_trip_of(known->fd())
                                               : Deadline::Duration(0));
 }
 

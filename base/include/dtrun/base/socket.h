@@ -69,7 +69,8 @@ std::string whole_host_name();
 /// for `unacknowledged`, also because the peer's reader does not read.
 void notice_silence(int fd, Deadline::Duration idle, Deadline::Duration unacknowledged);
 
-/// Of a connected TCP socket, as the kernel has seen it of late; 0 where it tells none.
-Deadline::Duration round_trip_of(int socket_fd);
+/// Of a connected TCP socket, the shortest that the kernel has seen of late, without the time for
+/// which the peer holds an acknowledgement back; 0 where it tells none.
+Deadline::Duration least_round_trip_of(int socket_fd);
 
 }  // namespace dtrun::base
