@@ -152,20 +152,23 @@ MatrixView block_of(const MatrixView& from, std::size_t item, std::int64_t row, 
           columns, from.row_stride, from.column_stride};
 }
 
-/// How the result is cut: tiles depend on the shape only, and one thread computes each, so that the
-/// bits are the same for any number of threads. Each packs what it reads of both sides.
+/// How the result is cut: into about eight tiles. They depend on the shape only, and one thread
+/// computes each, so that the bits are the same for any number of threads. Each packs what it reads
+/// of both sides, so the left is packed as often as there are tiles in a row, the right as often as
+/// in a column: they are cut so that the fewest numbers are packed.
 struct Tiles {
   std::int64_t rows, columns;
 
   Tiles(std::int64_t of_rows, std::int64_t of_columns) : rows(of_rows), columns(of_columns) {
-    constexpr std::int64_t kLarge = 256;
-    if (of_rows >= kLarge && of_columns >= kLarge) {
-      rows = part(of_rows, 4);
-      columns = part(of_columns, 2);
-    } else if (of_rows >= of_columns || of_rows >= 256) {
-      rows = part(of_rows, 8);
-    } else {
-      columns = part(of_columns, 8);
+    constexpr std::int64_t kTiles = 8;
+    std::int64_t best = std::numeric_limits<std::int64_t>::max();
+    for (const std::int64_t down : {4, 8, 2, 1}) {
+      const std::int64_t across = kTiles / down;
+      const std::int64_t packed = of_rows * across + of_columns * down;
+      if (packed >= best) continue;
+      best = packed;
+      rows = part(of_rows, down);
+      columns = part(of_columns, across);
     }
   }
 
