@@ -14,6 +14,7 @@
 #include "move/asked_spec.h"
 #include "move/cause.h"
 #include "move/cross_mesh.h"
+#include "move/move_observer.h"
 #include "move/redistribute.h"
 #include "move/repeated_move.h"
 #include "ops/whole.h"
@@ -117,7 +118,8 @@ Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& orde
   if (const AskedMove* const known = repeated_move(placements)) return moved_by(*known, site);
   const AskedMove move = asked_move("redistribute", site, spec(), placements, order);
   const bool is_first = body().repeated.load(std::memory_order_relaxed) == nullptr;
-  if (is_first && body().was_moved.exchange(true)) remember(placements, move);
+  if (is_first && !MoveObserver::rehearsing() && body().was_moved.exchange(true))
+    remember(placements, move);
   return moved_by(move, site);
 }
 
