@@ -69,6 +69,10 @@ TEST(ExplanationTest, OtherWaysTellTheBusiestRankNotOneThatSendsNothing) {
 TEST(ExplanationTest, NothingToDoIsSaid) {
   const PlanExplanation same = explain_plan(question({8}, {4}, "[S(0)]", "[S(0)]"));
   EXPECT_NE(same.to_string().find("Nothing to do"), std::string::npos) << same.to_string();
+  EXPECT_EQ(same.memory, (PlanMemory{.before = 8, .after = 8, .peak = 8}));
+  const boost::json::value json = boost::json::parse(same.to_json());
+  for (const char* const bytes : {"bytes_before", "bytes_after", "peak_bytes"})
+    EXPECT_EQ(json.at(bytes).as_int64(), 2 * 4) << bytes;
   const PlanExplanation local = explain_plan(question({8}, {4}, "[R]", "[S(0)]"));
   EXPECT_NE(local.to_string().find("No communication"), std::string::npos) << local.to_string();
   EXPECT_TRUE(local.alternatives.empty());
