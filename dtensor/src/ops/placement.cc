@@ -117,9 +117,7 @@ Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& orde
     return moved_by(asked_move("redistribute", site, spec(), placements, order), site);
   if (const AskedMove* const known = repeated_move(placements)) return moved_by(*known, site);
   const AskedMove move = asked_move("redistribute", site, spec(), placements, order);
-  const bool is_first = body().repeated.load(std::memory_order_relaxed) == nullptr;
-  if (is_first && !MoveObserver::rehearsing() && body().was_moved.exchange(true))
-    remember(placements, move);
+  note_move(placements, move);
   return moved_by(move, site);
 }
 
@@ -128,7 +126,11 @@ Tensor Tensor::redistribute(std::initializer_list<Placement> placements, Site si
   return redistribute(Placements(placements), {}, site);
 }
 
-void Tensor::remember(const Placements& placements, const AskedMove& move) const {
+void Tensor::note_move(const Placements& placements, const AskedMove& move) const {
+  if (body().repeated.load(std::memory_order_relaxed) != nullptr || MoveObserver::rehearsing())
+    return;
+  const SpecBody* const to = move.to.body();
+  if (body().moved_to.exchange(to, std::memory_order_relaxed) != to) return;
   auto made = std::make_unique<const RepeatedMove>(spec(), placements, move);
   const RepeatedMove* none = nullptr;
   if (body().repeated.compare_exchange_strong(none, made.get(), std::memory_order_acq_rel)) {
