@@ -13,6 +13,7 @@
 
 #include "autograd/node.h"
 #include "dtensor/plan_simulator.h"
+#include "dtensor/refusal.h"
 #include "dtensor/vector_tensor.h"
 #include "dtrun/base/log.h"
 #include "dtrun/dtensor/autograd/grad.h"
@@ -243,6 +244,14 @@ TEST(RepeatedMoveTest, ADirectMoveIsLoggedAsTheFirst) {
   const std::string place = "repeated_move_test.cc:" + std::to_string(here + 4);
   EXPECT_NE(lines.front().find(place), std::string::npos) << lines.front();
   EXPECT_NE(lines.front().find("all_gather along axis 0"), std::string::npos) << lines.front();
+}
+
+TEST(RepeatedMoveTest, AnEmptyOrderInBracesKeepsTheLine) {
+  test::run_ranks(1, [](const ProcessGroup& group) {
+    const Tensor x = tensor_on(DeviceMesh(group, {1}), {4, 2}, {Shard(0)});
+    const std::string place = "repeated_move_test.cc:" + std::to_string(__LINE__ + 1);
+    expect_refused([&] { x.redistribute({Shard(5)}, {}); }, place);
+  });
 }
 
 }  // namespace

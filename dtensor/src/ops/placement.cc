@@ -121,9 +121,11 @@ Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& orde
   return moved_by(move, site);
 }
 
-Tensor Tensor::redistribute(std::initializer_list<Placement> placements, Site site) const {
-  if (const AskedMove* const known = repeated_move(placements)) return moved_by(*known, site);
-  return redistribute(Placements(placements), {}, site);
+Tensor Tensor::redistribute(std::initializer_list<Placement> placements, const ShardOrder& order,
+                            Site site) const {
+  const AskedMove* const known = order.empty() ? repeated_move(placements) : nullptr;
+  if (known != nullptr) return moved_by(*known, site);
+  return redistribute(Placements(placements), order, site);
 }
 
 void Tensor::note_move(const Placements& placements, const AskedMove& move) const {

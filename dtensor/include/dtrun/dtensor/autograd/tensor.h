@@ -130,7 +130,7 @@ class Tensor : public ElementMethods,
   Tensor redistribute(const Placements& placements, const ShardOrder& order = {},
                       Site site = Site::current()) const;
   /// The same, of placements that stand in braces: a repeated call makes no list of them.
-  Tensor redistribute(std::initializer_list<Placement> placements,
+  Tensor redistribute(std::initializer_list<Placement> placements, const ShardOrder& order = {},
                       Site site = Site::current()) const;
   /// To any mesh. What the ranks of both meshes lack goes from one to the other; ranks outside of
   /// both have nothing to do. Collective over the ranks of both. @throws Error kInvalidArgument
