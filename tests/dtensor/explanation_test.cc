@@ -44,7 +44,7 @@ local_chunk  tp     [S(0), S(1)]          0          0   209.8 us  keep one's ow
 all_gather   dp     [R, S(1)]     2,097,152  2,097,152   527.3 us  collect the chunks of dim 0
 
 All ranks together send 8,388,608 bytes, the busiest one 2,097,152.
-Rank 0 has 4,194,304 bytes before, 4,194,304 after, and at most 10,485,760 at once.
+Rank 0 has 4,194,304 bytes of tensors' memory before, 4,194,304 after, and at most 10,485,760 at once.
 
 other ways                    collectives  busiest sends  predicted  why not
 over Replicate on every axis            1      4,194,304    1.47 ms  2.0x slower: 2,097,152 bytes more to send

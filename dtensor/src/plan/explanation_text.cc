@@ -53,10 +53,10 @@ std::string summary(const PlanExplanation& explanation) {
 
 std::string memory_text(const PlanExplanation& explanation) {
   const PlanMemory& memory = explanation.memory;
-  return fmt::format("{}Rank {} has {} bytes before, {} after, and at most {} at once.\n",
-                     explanation.chosen.cost.collectives > 0 ? "" : "\n",
-                     rank_of(explanation.question), grouped_digits(memory.before),
-                     grouped_digits(memory.after), grouped_digits(memory.peak));
+  return fmt::format(
+      "{}Rank {} has {} bytes of tensors' memory before, {} after, and at most {} at once.\n",
+      explanation.chosen.cost.collectives > 0 ? "" : "\n", rank_of(explanation.question),
+      grouped_digits(memory.before), grouped_digits(memory.after), grouped_digits(memory.peak));
 }
 
 std::string alternatives_text(const PlanExplanation& explanation) {
