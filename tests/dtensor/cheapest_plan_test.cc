@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
@@ -238,6 +239,24 @@ Compared expect_no_cheaper_way_at_any_cost(const Shape& shape, const std::vector
 }
 
 const std::vector<ReduceOp> kOfAllKinds = {ReduceOp::sum, ReduceOp::avg, ReduceOp::max};
+
+// What moves one axis alone is a collective along it already.
+TEST(ExchangeTest, EveryOneOnTheWayMovesSeveralAxes) {
+  std::size_t exchanges = 0;
+  for (const std::vector<int>& mesh : std::vector<std::vector<int>>{{2, 2}, {2, 2, 2}}) {
+    const std::vector<Layout> layouts = all_layouts({8, 8}, mesh, {ReduceOp::sum});
+    for (const Layout& from : layouts) {
+      for (const Layout& target : layouts) {
+        for (const Layout& next : exchanges_towards(from, target)) {
+          ++exchanges;
+          ASSERT_GE(std::popcount(axes_of_exchange(from, next)), 2)
+              << from.to_string() << " -> " << next.to_string() << " for " << target.to_string();
+        }
+      }
+    }
+  }
+  EXPECT_GT(exchanges, 1000U);
+}
 
 TEST(CheapestPlanTest, NoWayCostsLessOnOneAxis) {
   for (const int size : {2, 3, 8}) {

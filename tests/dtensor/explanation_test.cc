@@ -44,7 +44,7 @@ local_chunk  tp     [S(0), S(1)]          0          0   209.8 us  keep one's ow
 all_gather   dp     [R, S(1)]     2,097,152  2,097,152   527.3 us  collect the chunks of dim 0
 
 All ranks together send 8,388,608 bytes, the busiest one 2,097,152.
-Rank 0 has 4,194,304 bytes before, 4,194,304 after, and at most 10,485,760 at once.
+Rank 0 has 4,194,304 bytes of tensors' memory before, 4,194,304 after, and at most 10,485,760 at once.
 
 other ways                    collectives  busiest sends  predicted  why not
 over Replicate on every axis            1      4,194,304    1.47 ms  2.0x slower: 2,097,152 bytes more to send
@@ -69,6 +69,10 @@ TEST(ExplanationTest, OtherWaysTellTheBusiestRankNotOneThatSendsNothing) {
 TEST(ExplanationTest, NothingToDoIsSaid) {
   const PlanExplanation same = explain_plan(question({8}, {4}, "[S(0)]", "[S(0)]"));
   EXPECT_NE(same.to_string().find("Nothing to do"), std::string::npos) << same.to_string();
+  EXPECT_EQ(same.memory, (PlanMemory{.before = 8, .after = 8, .peak = 8}));
+  const boost::json::value json = boost::json::parse(same.to_json());
+  for (const char* const bytes : {"bytes_before", "bytes_after", "peak_bytes"})
+    EXPECT_EQ(json.at(bytes).as_int64(), 2 * 4) << bytes;
   const PlanExplanation local = explain_plan(question({8}, {4}, "[R]", "[S(0)]"));
   EXPECT_NE(local.to_string().find("No communication"), std::string::npos) << local.to_string();
   EXPECT_TRUE(local.alternatives.empty());

@@ -33,16 +33,24 @@ std::int64_t heap_bytes() {
 #endif
 }
 
+/// While no rank's thread does anything else.
+std::int64_t heap_bytes_between_calls(const ProcessGroup& ranks) {
+  ranks.barrier();
+  const std::int64_t bytes = heap_bytes();
+  ranks.barrier();
+  return bytes;
+}
+
 /// Calls it for as many shapes as there are, each another one. Tables fill and are cleared.
 /// @return bytes that the heap has more at the most than at the most in the first tenth of them
 template <typename Use>
-std::int64_t growth_over(std::int64_t shapes, Use use) {
+std::int64_t growth_over(const ProcessGroup& ranks, std::int64_t shapes, Use use) {
   std::int64_t first = 0, later = 0;
   for (std::int64_t i = 0; i < shapes; ++i) {
     use(Shape{1 + i % 1000, 1 + i / 1000});
     if (i % 250 != 0) continue;
     std::int64_t& most = i < shapes / 10 ? first : later;
-    most = std::max(most, heap_bytes());
+    most = std::max(most, heap_bytes_between_calls(ranks));
   }
   return later - first;
 }
@@ -58,7 +66,7 @@ TEST(SpecMemoryTest, AMillionShapesLeaveItAsItIsAndWhatIsInUseStays) {
     std::vector<Spec> held;
     for (int i = 0; i < 300; ++i)
       held.push_back(make_spec(mesh, layout, {5000 + i, 3}, DType::f32));
-    const std::int64_t growth = growth_over(kMillion, [&](const Shape& shape) {
+    const std::int64_t growth = growth_over(group, kMillion, [&](const Shape& shape) {
       const Spec one = make_spec(mesh, {Shard(0), Replicate()}, shape, DType::f32);
       const Spec other = make_spec(mesh, layout, shape, DType::bf16);
       // Interned: an equal one that is asked for meanwhile is the same.
@@ -78,7 +86,7 @@ TEST(SpecMemoryTest, OperatorsAndMovesOfEverNewShapesLeaveItAsItIs) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2});
     // Without elements, whose memory a thread keeps for its next tensors.
-    const std::int64_t growth = growth_over(kMillion / 10, [&](const Shape& shape) {
+    const std::int64_t growth = growth_over(group, kMillion / 10, [&](const Shape& shape) {
       const Tensor x = zeros({shape[0], shape[1], 0}, mesh, {Shard(0)});
       const Tensor y = (x + x).redistribute({Replicate()});
       ASSERT_EQ(y.shape(), (Shape{shape[0], shape[1], 0}));

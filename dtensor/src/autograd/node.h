@@ -133,6 +133,11 @@ class Graph {
     tensor.body_->producer = std::move(producer);
     tensor.body_->output = output;
   }
+  /// The redistribution that the tensor remembers, if it goes to `placements`; else null.
+  static const AskedMove* repeated_move(const Tensor& tensor,
+                                        std::span<const Placement> placements) {
+    return tensor.repeated_move(placements);
+  }
   /// Swaps elements, layout and graph data of two tensors; all handles of each see the other's.
   static void exchange(const Tensor& a, const Tensor& b);
   /// Whether operations of this thread are recorded.

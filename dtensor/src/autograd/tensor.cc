@@ -27,7 +27,12 @@ LocalTensor empty_part(const Spec& spec, Device device) {
 Tensor::Body::Body(LocalTensor its_local, Spec its_spec)
     : local(std::move(its_local)), spec(std::move(its_spec)) {}
 Tensor::Body::~Body() {
-  delete repeated.load(std::memory_order_relaxed);
+  forget_moves();
+}
+
+void Tensor::Body::forget_moves() {
+  moved_to.store(nullptr, std::memory_order_relaxed);
+  delete repeated.exchange(nullptr, std::memory_order_relaxed);
 }
 
 void Tensor::Body::destroy(Body* body) noexcept {

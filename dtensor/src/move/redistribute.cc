@@ -33,11 +33,12 @@ LocalTensor empty_like(const LocalTensor& tensor, const Shape& shape) {
   return tensors::empty(shape, {.dtype = tensor.dtype(), .device = tensor.device()});
 }
 
+/// @param group of the step's axis
 /// @param result of its shape after the step
-collectives::Work start_direct(const DirectStep& step, const LocalTensor& result,
-                               const LocalTensor& local, const collectives::CallOptions& options,
+collectives::Work start_direct(const DirectStep& step, const ProcessGroup& group,
+                               const LocalTensor& result, const LocalTensor& local,
+                               const collectives::CallOptions& options,
                                const base::CallSite& call) {
-  const ProcessGroup& group = *step.group;
   if (step.kind == StepKind::all_gather)
     return group.all_gather_into_tensor(result, local, options, call);
   return step.kind == StepKind::all_reduce
@@ -87,10 +88,9 @@ class StepRun {
 
   LocalTensor all_gather() {
     LocalTensor whole = empty_like(local_, shape_after());
-    work_ =
-        are_rows(whole, step_.before)
-            ? start_direct({.kind = step_.kind, .group = &group_}, whole, local_, options_, call_)
-            : group_.all_gather(chunks(whole, step_.before), local_, options_, call_);
+    work_ = are_rows(whole, step_.before)
+                ? start_direct(whole)
+                : group_.all_gather(chunks(whole, step_.before), local_, options_, call_);
     return whole;
   }
 
@@ -121,8 +121,7 @@ class StepRun {
 
   LocalTensor all_reduce() {
     LocalTensor result = empty_like(local_, local_.shape());
-    const ReduceOp op = step_.before.reduce_op(axis_);
-    work_ = start_direct({step_.kind, op, &group_}, result, local_, options_, call_);
+    work_ = start_direct(result, step_.before.reduce_op(axis_));
     return result;
   }
 
@@ -130,9 +129,14 @@ class StepRun {
     LocalTensor result = empty_like(local_, shape_after());
     const ReduceOp op = step_.before.reduce_op(axis_);
     work_ = are_rows(local_, step_.after)
-                ? start_direct({step_.kind, op, &group_}, result, local_, options_, call_)
+                ? start_direct(result, op)
                 : group_.reduce_scatter(result, chunks(local_, step_.after), op, options_, call_);
     return result;
+  }
+
+  collectives::Work start_direct(const LocalTensor& result, ReduceOp op = ReduceOp::sum) const {
+    return dtensor::start_direct({step_.kind, step_.axis, op}, group_, result, local_, options_,
+                                 call_);
   }
 
   LocalTensor to_partial() {
@@ -299,16 +303,16 @@ AskedMove with_direct_step(const Spec& from, AskedMove move) {
   if (move.plan->size() != 1 || from.is_outside()) return move;
   const Step& step = move.plan->front();
   const auto axis = static_cast<std::size_t>(step.axis);
-  const ProcessGroup& group = from.body()->mesh().group(step.axis);
+  const int ranks = from.body()->mesh().size(step.axis);
   const auto are_rows = [&](const Layout& layout, const Spec& whole) {
     return layout.dim(axis) == 0 && !layout.is_ragged(axis) &&
-           whole.local_box().shape[0] % group.size() == 0;
+           whole.local_box().shape[0] % ranks == 0;
   };
   if (step.kind == StepKind::all_reduce ||
       (step.kind == StepKind::reduce_scatter && are_rows(step.after, from))) {
-    move.direct = {step.kind, step.before.reduce_op(axis), &group};
+    move.direct = {step.kind, step.axis, step.before.reduce_op(axis)};
   } else if (step.kind == StepKind::all_gather && are_rows(step.before, move.to)) {
-    move.direct = {.kind = step.kind, .group = &group};
+    move.direct = {step.kind, step.axis};
   }
   return move;
 }
@@ -319,7 +323,8 @@ LocalTensor run_move(const Spec& from, const AskedMove& move, const LocalTensor&
   log_move({site, *move.plan, local.dtype()});
   try {
     LocalTensor result = empty_like(local, move.to.body()->box.shape);
-    start_direct(*move.direct, result, local, {}, Cause::site_of_call());
+    start_direct(*move.direct, site.mesh.group(move.direct->axis), result, local, {},
+                 Cause::site_of_call());
     return result;
   } catch (const base::Error& error) {
     tell_own_side(site, *move.plan, local.dtype(), error);

@@ -37,11 +37,12 @@ tensors::LocalTensor redistribute_local(const Spec& from, const Spec& to,
                                         const tensors::LocalTensor& local);
 
 /// A step that is one collective on tensors as they are. To find that out takes longer than a part
-/// of a small collective, so a remembered move keeps it.
+/// of a small collective, so a remembered move keeps it. It keeps no group: the first use of a
+/// group may be a collective, and a move is also remembered where none is run.
 struct DirectStep {
   StepKind kind;
+  int axis;
   ReduceOp op = ReduceOp::sum;
-  const ProcessGroup* group;  ///< the mesh's
 };
 
 /// A redistribution that a program asks for.
@@ -50,7 +51,7 @@ struct AskedMove {
   std::shared_ptr<const std::vector<Step>> plan;
   std::optional<DirectStep> direct = {};  ///< which is the plan
 };
-/// The move with its direct step, if its plan is one.
+/// The move with its direct step, if its plan is one. No communication.
 AskedMove with_direct_step(const Spec& from, AskedMove move);
 /// The mesh remembers what was asked for before. @throws Error as asked_spec
 AskedMove asked_move(std::string_view call, const base::CallSite& site, const Spec& from,

@@ -1,6 +1,7 @@
-// RepeatedMove: the redistribution that a tensor went through last, kept with the tensor. A
-// training loop gathers a parameter in every step: from the third time on this needs no lock and no
-// table.
+// RepeatedMove: the first redistribution that a tensor went through twice in a row, kept with the
+// tensor. A training loop gathers a parameter in every step: from the third time on this needs no
+// lock and no table. No other move takes its place, because a reader may be in it; only set_data
+// ends it. Once the mesh has other link rates, it is never used again.
 #pragma once
 
 #include <algorithm>

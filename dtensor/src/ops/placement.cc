@@ -14,6 +14,7 @@
 #include "move/asked_spec.h"
 #include "move/cause.h"
 #include "move/cross_mesh.h"
+#include "move/move_observer.h"
 #include "move/redistribute.h"
 #include "move/repeated_move.h"
 #include "ops/whole.h"
@@ -116,17 +117,22 @@ Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& orde
     return moved_by(asked_move("redistribute", site, spec(), placements, order), site);
   if (const AskedMove* const known = repeated_move(placements)) return moved_by(*known, site);
   const AskedMove move = asked_move("redistribute", site, spec(), placements, order);
-  const bool is_first = body().repeated.load(std::memory_order_relaxed) == nullptr;
-  if (is_first && body().was_moved.exchange(true)) remember(placements, move);
+  note_move(placements, move);
   return moved_by(move, site);
 }
 
-Tensor Tensor::redistribute(std::initializer_list<Placement> placements, Site site) const {
-  if (const AskedMove* const known = repeated_move(placements)) return moved_by(*known, site);
-  return redistribute(Placements(placements), {}, site);
+Tensor Tensor::redistribute(std::initializer_list<Placement> placements, const ShardOrder& order,
+                            Site site) const {
+  const AskedMove* const known = order.empty() ? repeated_move(placements) : nullptr;
+  if (known != nullptr) return moved_by(*known, site);
+  return redistribute(Placements(placements), order, site);
 }
 
-void Tensor::remember(const Placements& placements, const AskedMove& move) const {
+void Tensor::note_move(const Placements& placements, const AskedMove& move) const {
+  if (body().repeated.load(std::memory_order_relaxed) != nullptr || MoveObserver::rehearsing())
+    return;
+  const SpecBody* const to = move.to.body();
+  if (body().moved_to.exchange(to, std::memory_order_relaxed) != to) return;
   auto made = std::make_unique<const RepeatedMove>(spec(), placements, move);
   const RepeatedMove* none = nullptr;
   if (body().repeated.compare_exchange_strong(none, made.get(), std::memory_order_acq_rel)) {

@@ -112,9 +112,11 @@ std::vector<Layout> exchanges_towards(const Layout& state, const Layout& target)
   }
   std::vector<Layout> layouts;
   const auto add = [&](unsigned which, NoCut no_cut) {
-    if (std::popcount(which) < 2 && !is_cut_anew(state, target, which)) return;
     const Layout next = rearranged(state, target, which, no_cut);
-    const bool is_new = next != state && std::ranges::find(layouts, next) == layouts.end();
+    // An axis of `which` may stay, and the step of one axis is a collective along it.
+    const unsigned moved = axes_of_exchange(state, next);
+    if (std::popcount(moved) < 2 && !is_cut_anew(state, target, moved)) return;
+    const bool is_new = std::ranges::find(layouts, next) == layouts.end();
     if (is_new && has_ragged_outermost(next)) layouts.push_back(next);
   };
   const auto add_groups = [&](unsigned axes, NoCut no_cut) {

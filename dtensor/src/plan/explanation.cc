@@ -197,11 +197,8 @@ PlanExplanation explain_plan(PlanQuestion question) {
   explanation.question = std::move(question);
   const PlanQuestion& asked = explanation.question;
   explanation.chosen = route_of(asked, "", planned(asked, asked.from, asked.to, asked.costs()));
-  if (!explanation.chosen.steps.empty()) {
-    explanation.chosen.memory =
-        plan_memory(asked.shape, asked.mesh_shape, explanation.chosen.plan(), asked.coordinate,
-                    asked.item_bytes());
-  }
+  explanation.memory = plan_memory(asked.shape, asked.mesh_shape, asked.from,
+                                   explanation.chosen.plan(), asked.coordinate, asked.item_bytes());
   append_alternatives(explanation);
   explanation.held = placements_of({asked.from, asked.to});
   return explanation;

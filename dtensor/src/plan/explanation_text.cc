@@ -52,11 +52,11 @@ std::string summary(const PlanExplanation& explanation) {
 }
 
 std::string memory_text(const PlanExplanation& explanation) {
-  const PlanMemory& memory = explanation.chosen.memory;
-  return fmt::format("{}Rank {} has {} bytes before, {} after, and at most {} at once.\n",
-                     explanation.chosen.cost.collectives > 0 ? "" : "\n",
-                     rank_of(explanation.question), grouped_digits(memory.before),
-                     grouped_digits(memory.after), grouped_digits(memory.peak));
+  const PlanMemory& memory = explanation.memory;
+  return fmt::format(
+      "{}Rank {} has {} bytes of tensors' memory before, {} after, and at most {} at once.\n",
+      explanation.chosen.cost.collectives > 0 ? "" : "\n", rank_of(explanation.question),
+      grouped_digits(memory.before), grouped_digits(memory.after), grouped_digits(memory.peak));
 }
 
 std::string alternatives_text(const PlanExplanation& explanation) {
@@ -162,9 +162,9 @@ std::string PlanExplanation::to_json() const {
                 {"from", question.from.to_string()},
                 {"to", question.to.to_string()},
                 {"chosen", route_json(question, chosen)},
-                {"bytes_before", chosen.memory.before},
-                {"bytes_after", chosen.memory.after},
-                {"peak_bytes", chosen.memory.peak},
+                {"bytes_before", memory.before},
+                {"bytes_after", memory.after},
+                {"peak_bytes", memory.peak},
                 {"bytes_sent_by_all", chosen.mesh.total},
                 {"bytes_sent_by_busiest", chosen.mesh.busiest.sent}};
   array others;

@@ -119,12 +119,12 @@ class StepMemory {
 }  // namespace
 
 PlanMemory plan_memory(const Shape& global_shape, const std::vector<int>& mesh_shape,
-                       const std::vector<Step>& steps, const std::vector<int>& coordinate,
-                       std::int64_t item_bytes) {
+                       const Layout& from, const std::vector<Step>& steps,
+                       const std::vector<int>& coordinate, std::int64_t item_bytes) {
   const auto elements_in = [&](const Layout& layout) {
     return tensors::numel(local_box(global_shape, mesh_shape, coordinate, layout).shape);
   };
-  const std::int64_t first = elements_in(steps.front().before);
+  const std::int64_t first = elements_in(from);
   std::int64_t peak = first, on_the_way = 0;
   for (const Step& step : steps) {
     const StepMemory memory(global_shape, mesh_shape, step, coordinate);
@@ -132,7 +132,8 @@ PlanMemory plan_memory(const Shape& global_shape, const std::vector<int>& mesh_s
     peak = std::max(peak, first + on_the_way + result + memory.temporary());
     if (step.kind != StepKind::relabel) on_the_way = result;
   }
-  return {first * item_bytes, elements_in(steps.back().after) * item_bytes, peak * item_bytes};
+  const std::int64_t last = steps.empty() ? first : elements_in(steps.back().after);
+  return {first * item_bytes, last * item_bytes, peak * item_bytes};
 }
 
 }  // namespace dtrun::dtensor

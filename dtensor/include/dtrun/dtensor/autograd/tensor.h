@@ -130,7 +130,7 @@ class Tensor : public ElementMethods,
   Tensor redistribute(const Placements& placements, const ShardOrder& order = {},
                       Site site = Site::current()) const;
   /// The same, of placements that stand in braces: a repeated call makes no list of them.
-  Tensor redistribute(std::initializer_list<Placement> placements,
+  Tensor redistribute(std::initializer_list<Placement> placements, const ShardOrder& order = {},
                       Site site = Site::current()) const;
   /// To any mesh. What the ranks of both meshes lack goes from one to the other; ranks outside of
   /// both have nothing to do. Collective over the ranks of both. @throws Error kInvalidArgument
@@ -249,8 +249,11 @@ class Tensor : public ElementMethods,
     std::uint32_t output = 0;            ///< which of the producer's
     View view = View::none;
     std::uint32_t version = 0;  ///< of the elements, when the view was made
-    mutable std::atomic<bool> was_moved = false;
+    /// Of the last move that was not `repeated`; only compared, never looked into.
+    mutable std::atomic<const SpecBody*> moved_to = nullptr;
     mutable std::atomic<const RepeatedMove*> repeated = nullptr;  ///< owned
+    /// No other thread is in a move of the tensor.
+    void forget_moves();
   };
 
   const Body& body() const {
@@ -265,11 +268,11 @@ class Tensor : public ElementMethods,
     return plain_local();
   }
   void* checked_data(DType wanted) const;
-  /// Null unless this tensor was redistributed so before, more than once.
+  /// Null unless this is the first redistribution that this tensor went through twice in a row.
   const AskedMove* repeated_move(std::span<const Placement> placements) const;
   Tensor moved_by(const AskedMove& move, Site site) const;
-  /// For the next time that this tensor is redistributed so.
-  void remember(const Placements& placements, const AskedMove& move) const;
+  /// Remembers the first move that comes twice in a row. No communication.
+  void note_move(const Placements& placements, const AskedMove& move) const;
   /// Itself, unless nobody else has its elements.
   const Tensor& shown() const;
   base::Counted<Body> body_;

@@ -41,9 +41,8 @@ struct ExplainedRoute {
   std::string name;  ///< of an alternative: "over Replicate on every axis"
   std::vector<ExplainedStep> steps;
   PlanCost cost;
-  Traffic traffic;    ///< of the rank that was asked for
-  PlanMemory memory;  ///< of the same rank
-  std::string why;    ///< why it lost: "2.0x slower: 4,194,304 bytes more to send"
+  Traffic traffic;  ///< of the rank that was asked for
+  std::string why;  ///< why it lost: "2.0x slower: 4,194,304 bytes more to send"
   /// Over all ranks: the given rank may send nothing while others do.
   MeshTraffic mesh;
 
@@ -53,6 +52,7 @@ struct ExplainedRoute {
 struct PlanExplanation {
   PlanQuestion question;
   ExplainedRoute chosen;
+  PlanMemory memory;                         ///< that the chosen one takes on the same rank
   std::vector<ExplainedRoute> alternatives;  ///< the cheapest first; none is the chosen one
   Placements held;                           ///< keep the sizes of ragged shards
 

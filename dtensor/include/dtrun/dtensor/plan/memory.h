@@ -18,9 +18,9 @@ struct PlanMemory {
   friend bool operator==(const PlanMemory&, const PlanMemory&) = default;
 };
 
-/// Of the rank at `coordinate`. @param steps at least one
+/// Of the rank at `coordinate`. @param from before the first step; without steps also after it
 PlanMemory plan_memory(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,
-                       const std::vector<Step>& steps, const std::vector<int>& coordinate,
-                       std::int64_t item_bytes);
+                       const Layout& from, const std::vector<Step>& steps,
+                       const std::vector<int>& coordinate, std::int64_t item_bytes);
 
 }  // namespace dtrun::dtensor

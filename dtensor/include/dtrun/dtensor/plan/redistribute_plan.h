@@ -42,10 +42,11 @@ struct Step {
 };
 
 /// The steps with the least PlanCost. In each step one axis goes to its target or to Replicate, or
-/// all sharded axes go to their targets at once. Both layouts are made by make_layout. Except in an
-/// exchange, the axis of a step is the innermost one of the dim that it leaves and of the dim that
-/// it comes to (axes of one rank do not count). Partial to another partial op goes through
-/// Replicate.
+/// an exchange moves all sharded axes at once, or those that share dims: to their targets, or
+/// inside of all others at their dims where a reduction comes later. Both layouts are made by
+/// make_layout. Except in an exchange, the axis of a step is the innermost one of the dim that it
+/// leaves and of the dim that it comes to (axes of one rank do not count). Partial to another
+/// partial op goes through Replicate.
 std::vector<Step> plan_redistribute(const tensors::Shape& global_shape,
                                     const std::vector<int>& mesh_shape, const Layout& from,
                                     const Layout& to, const CostModel& costs = {});
