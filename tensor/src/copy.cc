@@ -54,8 +54,8 @@ std::optional<Turned> turned(const LocalTensor& target, const LocalTensor& sourc
   if (source.dim() != 2 || target.dtype() != source.dtype() || !target.is_contiguous()) return {};
   const std::int64_t rows = source.size(0), columns = source.size(1);
   const std::int64_t column_stride = source.strides()[1];
-  constexpr std::int64_t kLeast = 8;
-  if (rows < kLeast || columns < kLeast || source.strides()[0] != 1 || column_stride < rows) {
+  if (rows < kTurnedSquare || columns < kTurnedSquare || source.strides()[0] != 1 ||
+      column_stride < rows) {
     return {};
   }
   return Turned{rows, columns, column_stride};
@@ -67,7 +67,7 @@ void copy_turned_rows(const Turned& source, const Bits* in, Bits* out, std::int6
                       std::int64_t end) {
   // So many rows of the target are written together: their lines stay in the first cache.
   constexpr std::int64_t kBand = 32;
-  const std::int64_t whole = source.columns / 8 * 8;
+  const std::int64_t whole = source.columns / kTurnedSquare * kTurnedSquare;
   for (std::int64_t row = begin; row < end; row += kBand) {
     const std::int64_t count = std::min(kBand, end - row);
     Bits* const band = out + row * source.columns;
@@ -82,8 +82,9 @@ void copy_turned_rows(const Turned& source, const Bits* in, Bits* out, std::int6
 
 template <typename Bits>
 void copy_turned(const Turned& source, const void* from, void* to) {
-  // Eight rows are squares still. Long ones are dealt so, few or many.
-  const std::int64_t grain = std::max<std::int64_t>(8, (kLoopGrain / source.columns + 7) / 8 * 8);
+  // Whole squares, about as many numbers as other loops take; at least one square of long rows.
+  const std::int64_t squares = kLoopGrain / (source.columns * kTurnedSquare);
+  const std::int64_t grain = std::max<std::int64_t>(1, squares) * kTurnedSquare;
   parallel_for(source.rows, grain, [&](std::int64_t begin, std::int64_t end) {
     copy_turned_rows(source, static_cast<const Bits*>(from), static_cast<Bits*>(to), begin, end);
   });

@@ -6,14 +6,13 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <random>
-#include <thread>
 #include <vector>
 
+#include "collectives/tcp_worlds.h"
 #include "cpu/connection_count.h"
 #include "cpu/group_channels.h"
 #include "cpu/message.h"
@@ -79,18 +78,6 @@ TEST(ConnectionCountTest, LongRoundTripsTakeMoreConnections) {
 
 class StripedChannelTest : public testing::Test {
  protected:
-  StripedChannelTest() {
-    const auto store = rendezvous::make_hash_store();
-    const auto join = [&](int rank) {
-      worlds_[static_cast<std::size_t>(rank)] =
-          World::create(test::group_options(store, rank, 2, {.transport = Transport::tcp}));
-    };
-    std::thread other(join, 1);
-    join(0);
-    other.join();
-    sockets_ = std::make_unique<ReadySockets>(*worlds_[0]);
-  }
-
   std::unique_ptr<TcpSendChannel> connect(std::size_t connection) {
     const UniqueFd listener = base::listen_tcp("127.0.0.1", 0);
     UniqueFd near = base::connect_tcp("127.0.0.1", base::local_port(listener.get()),
@@ -113,8 +100,8 @@ class StripedChannelTest : public testing::Test {
   }
 
   std::map<std::size_t, UniqueFd> far_;  ///< not attached yet
-  std::array<std::shared_ptr<World>, 2> worlds_;
-  std::unique_ptr<ReadySockets> sockets_;
+  const test::TcpWorlds worlds_ = test::tcp_worlds();
+  const std::unique_ptr<ReadySockets> sockets_ = std::make_unique<ReadySockets>(*worlds_[0]);
 };
 
 TEST_F(StripedChannelTest, MessagesOfAllSizesComeWholeAndInOrder) {

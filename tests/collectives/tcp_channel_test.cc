@@ -10,13 +10,11 @@
 #include <memory>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "collectives/tcp_worlds.h"
 #include "cpu/world.h"
 #include "dtrun/base/socket.h"
-#include "dtrun/rendezvous/hash_store.h"
-#include "support/rank_threads.h"
 
 namespace dtrun::collectives::cpu {
 namespace {
@@ -27,18 +25,6 @@ using std::chrono::seconds;
 
 class TcpChannelTest : public testing::Test {
  protected:
-  TcpChannelTest() {
-    const auto store = rendezvous::make_hash_store();
-    const auto join = [&](int rank) {
-      worlds_[static_cast<std::size_t>(rank)] =
-          World::create(test::group_options(store, rank, 2, {.transport = Transport::tcp}));
-    };
-    std::thread other(join, 1);
-    join(0);
-    other.join();
-    sockets_ = std::make_unique<ReadySockets>(world());
-  }
-
   World& world() { return *worlds_[0]; }
   ReadySockets& sockets() { return *sockets_; }
   struct Pair {
@@ -74,8 +60,8 @@ class TcpChannelTest : public testing::Test {
   }
 
  private:
-  std::array<std::shared_ptr<World>, 2> worlds_;
-  std::unique_ptr<ReadySockets> sockets_;
+  const test::TcpWorlds worlds_ = test::tcp_worlds();
+  const std::unique_ptr<ReadySockets> sockets_ = std::make_unique<ReadySockets>(*worlds_[0]);
 };
 
 TEST_F(TcpChannelTest, AnExhaustedConnectionIsTriedAgainWhenItIsToldToBeReady) {

@@ -3,6 +3,15 @@
 #include <algorithm>
 
 namespace dtrun::collectives::cpu {
+namespace {
+
+/// @param connections null where one has not come, or is not made yet
+bool any_broken(const auto& connections) {
+  return std::ranges::any_of(
+      connections, [](const auto& connection) { return connection && connection->broken(); });
+}
+
+}  // namespace
 
 StripedSendChannel::StripedSendChannel(std::size_t connections, Connect connect)
     : connect_(std::move(connect)), connections_(connections), stripes_(connections) {
@@ -20,8 +29,7 @@ std::size_t StripedSendChannel::write(Bytes first, Bytes second) {
 }
 
 bool StripedSendChannel::broken() const {
-  return std::ranges::any_of(
-      connections_, [](const auto& connection) { return connection && connection->broken(); });
+  return any_broken(connections_);
 }
 
 std::size_t StripedReceiveChannel::read(std::span<std::byte> target) {
@@ -33,8 +41,7 @@ std::size_t StripedReceiveChannel::read(std::span<std::byte> target) {
 }
 
 bool StripedReceiveChannel::broken() const {
-  return std::ranges::any_of(
-      connections_, [](const auto& connection) { return connection && connection->broken(); });
+  return any_broken(connections_);
 }
 
 }  // namespace dtrun::collectives::cpu

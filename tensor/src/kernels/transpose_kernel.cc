@@ -8,7 +8,7 @@
 namespace dtrun::tensors {
 namespace {
 
-constexpr std::int64_t kSquare = 8;
+constexpr std::int64_t kSquare = kTurnedSquare;
 
 /// Of eight rows and columns. The halves of rows 0 to 3 meet those of rows 4 to 7 in one vector as
 /// they are loaded; so no later step crosses the middle of a vector.
