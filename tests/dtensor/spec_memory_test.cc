@@ -2,13 +2,11 @@
 // the choices of operators, must not grow with their number.
 #include <gtest/gtest.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#include <sanitizer/allocator_interface.h>
-#else
 #include <malloc.h>
-#endif
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "dtrun/dtensor/mesh/spec.h"
@@ -16,6 +14,11 @@
 #include "dtrun/dtensor/ops/creation.h"
 #include "support/one_in.h"
 #include "support/rank_threads.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// As <sanitizer/allocator_interface.h> declares it, which GCC does not install.
+extern "C" std::size_t __sanitizer_get_current_allocated_bytes();
+#endif
 
 namespace dtrun::dtensor {
 namespace {
