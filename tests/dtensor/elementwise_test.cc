@@ -268,6 +268,19 @@ TEST(ElementwiseTest, NumbersGiveTheDtypeOfTheirKind) {
   EXPECT_EQ(asinh(whole).dtype(), DType::f32);
 }
 
+TEST(ElementwiseTest, AWholeQuotientIsFlatToBothOperands) {
+  const auto wanting = [](Tensor x) { return x.requires_grad_(); };
+  for (const Rounding rounding : {Rounding::floor, Rounding::trunc}) {
+    const Tensor a = wanting(doubles({-7.5, 7.5, 2})), b = wanting(doubles({2}));
+    div(a, b, rounding).sum().backward();
+    EXPECT_EQ(a.grad().to_vector(), (Values{0, 0, 0}));
+    EXPECT_EQ(b.grad().to_vector(), (Values{0}));
+    const Tensor c = wanting(doubles({-7.5, 7.5}));
+    (div(c, 2, rounding) + c * c).sum().backward();
+    EXPECT_EQ(c.grad().to_vector(), (Values{-15, 15}));
+  }
+}
+
 TEST(ElementwiseTest, MethodsAreTheFunctions) {
   const Tensor x = tensor({-1.5, 0.5, 2.0}), b = tensor({1.0, 0.5, 3.0});
   EXPECT_EQ(x.abs().pow(2).sub(b).to_vector(), pow(abs(x), 2).sub(b).to_vector());

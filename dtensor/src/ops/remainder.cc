@@ -28,6 +28,16 @@ constexpr NumberOp with_a_number(std::string_view name,
           .backward = gradient};
 }
 
+/// Of a whole quotient, which is flat wherever it has a derivative. PyTorch's div with a rounding
+/// mode gives zeros, too; its floor_divide refuses a backward.
+Tensors flat(const Context<None, None>& c) {
+  const Tensor zeros = zeros_like(c.grad());
+  return {c.needs(0) ? back_to(c, 0, zeros) : Tensor(),
+          c.needs(1) ? back_to(c, 1, zeros) : Tensor()};
+}
+Tensors flat(const NumberContext& c) {
+  return {zeros_like(c.grad()).to(c.dtype(0))};
+}
 /// a - b * the whole quotient: 1 to a, and the quotient, negated, to b.
 template <Tensor (*kQuotient)(const Tensor&, const Tensor&)>
 Tensors remainder_gradient(const Context<None, None>& c) {
@@ -39,13 +49,13 @@ Tensors same_gradient(const NumberContext& c) {
 }
 constexpr Saves kBoth = saves_inputs(0, 1);
 
-constexpr Op<> kFloorDivide = of_two<tensors::floor_divide>("floor_divide");
-constexpr Op<> kTruncDivide = of_two<tensors::trunc_divide>("trunc_divide");
+constexpr Op<> kFloorDivide = of_two<tensors::floor_divide>("floor_divide", flat);
+constexpr Op<> kTruncDivide = of_two<tensors::trunc_divide>("trunc_divide", flat);
 constexpr Op<> kRemainder =
     of_two<tensors::remainder>("remainder", remainder_gradient<floor_divide>, kBoth);
 constexpr Op<> kFmod = of_two<tensors::fmod>("fmod", remainder_gradient<trunc_divide>, kBoth);
-constexpr NumberOp kFloorDivideNumber = with_a_number<tensors::floor_divide>("floor_divide");
-constexpr NumberOp kTruncDivideNumber = with_a_number<tensors::trunc_divide>("trunc_divide");
+constexpr NumberOp kFloorDivideNumber = with_a_number<tensors::floor_divide>("floor_divide", flat);
+constexpr NumberOp kTruncDivideNumber = with_a_number<tensors::trunc_divide>("trunc_divide", flat);
 constexpr NumberOp kRemainderNumber = with_a_number<tensors::remainder>("remainder", same_gradient);
 // a - b floor(a / b): the slope is -floor(a / b).
 constexpr NumberOp kRemainderOfNumber{
