@@ -203,7 +203,12 @@ class Batch {
 
 void train(const Options& options, const DeviceMesh& mesh) {
   const bool speaks = dist::get_rank() == 0;
-  const Samples samples = options.data.empty() ? made_samples() : read_samples(options.data);
+  const bool made = options.data.empty();
+  const Samples samples = made ? made_samples() : read_samples(options.data);
+  if (speaks) {
+    print("digits: {}",
+          made ? "made ones (tests/lab/digits fetches real ones for --data)" : options.data);
+  }
   std::vector<Batch> batches;
   for (std::size_t first = 0; first < kTrained; first += kBatch) {
     batches.emplace_back(samples, first, first + kBatch, mesh);
