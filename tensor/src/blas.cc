@@ -11,6 +11,7 @@
 #include "dtrun/base/error.h"
 #include "kernels/bf16_product.h"
 #include "kernels/tile_product.h"
+#include "kernels/vector_registers.h"
 #include "loops/scratch.h"
 #include "loops/thread_pool.h"
 #include "multiversion.h"
@@ -80,16 +81,27 @@ bool multiply_small(const MatrixView& a, const MatrixView& b, const Target<T>& t
   return true;
 }
 
+/// oneDNN's AVX-512 kernels pack both sides. Those for AVX2 read them where they lie: lines that
+/// are whole pages apart share few places of the first cache, and such a product takes twice as
+/// long; so do columns in runs on the left. OpenBLAS packs both sides, and takes a tenth longer for
+/// others.
+bool suits_onednn(const BlasOperand& left, const BlasOperand& right) {
+  if (vector_registers() == VectorRegisters::avx512) return true;
+  constexpr int kNumbersOfPage = 512;
+  return left.runs == Runs::rows && left.leading % kNumbersOfPage != 0 &&
+         right.leading % kNumbersOfPage != 0;
+}
+
 void gemm(const MatrixView& a, const MatrixView& b, const Target<float>& to) {
   if (multiply_small(a, b, to)) return;
+  const BlasOperand left = blas_operand(a);
+  const BlasOperand right = blas_operand(b);
   // Below it the call's own cost shows.
   constexpr std::int64_t kWorthIt = 64 * 64 * 64;
   const bool is_large = a.rows * a.columns * b.columns >= kWorthIt;
-  if (const OneDnn* const library = is_large ? onednn() : nullptr) {
+  if (const OneDnn* const library = is_large && suits_onednn(left, right) ? onednn() : nullptr) {
     return run_in_one_thread(*library, a, b, to);
   }
-  const BlasOperand left = blas_operand(a);
-  const BlasOperand right = blas_operand(b);
   openblas().sgemm(CblasRowMajor, transpose_of(left), transpose_of(right), static_cast<int>(a.rows),
                    static_cast<int>(b.columns), static_cast<int>(a.columns), to.alpha,
                    static_cast<const float*>(a.data), left.leading,

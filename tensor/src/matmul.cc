@@ -10,6 +10,7 @@
 #include "cuda/matmul.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "kernels/vector_registers.h"
 #include "loops/thread_pool.h"
 #include "onednn.h"
 #include "require.h"
@@ -52,13 +53,15 @@ LocalTensor prepared(const LocalTensor& tensor) {
   return tensor.contiguous();
 }
 
-/// Many rows times a matrix whose columns lie in runs, such as a layer's transposed weights. oneDNN
-/// takes up to a fifth longer for it than for rows in runs; to turn them costs a hundredth.
+/// Many rows times a matrix whose columns lie in runs, such as a layer's transposed weights. With
+/// AVX-512 oneDNN takes up to a fifth longer for it than for rows in runs; to turn them costs a
+/// hundredth. With AVX2 it takes as long for either.
 bool is_worth_turning(const LocalTensor& a, const LocalTensor& b) {
   constexpr std::int64_t kLeastRows = 512;
   return b.dtype() == DType::f32 && b.device().is_cpu() && b.dim() == 2 && a.dim() == 2 &&
          a.size(0) >= kLeastRows && a.size(0) >= 2 * b.size(1) && b.strides()[1] > 1 &&
-         b.strides()[0] == 1 && onednn() != nullptr;
+         b.strides()[0] == 1 && vector_registers() == VectorRegisters::avx512 &&
+         onednn() != nullptr;
 }
 
 Shape batch_of(const LocalTensor& tensor) {

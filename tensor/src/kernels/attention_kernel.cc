@@ -6,55 +6,95 @@
 #include <limits>
 
 #include "kernels/vector_math.h"
+#include "kernels/vector_registers.h"
 #include "multiversion.h"
+
+#define DTRUN_INLINED __attribute__((always_inline)) inline
+#define DTRUN_INLINED_LAMBDA __attribute__((always_inline))
+#if defined(__x86_64__)
+#define DTRUN_GROUPS_FOR(architecture) __attribute__((target(architecture)))
+#endif
 
 namespace dtrun::tensors {
 namespace {
 
-/// Of one group of columns. The compiler splits it where vectors are shorter.
-template <typename A>
-struct GroupOfScores {
-  typedef A Type __attribute__((vector_size(kTileLanes * sizeof(A))));
+/// kTileLanes numbers, in the vectors that the processor has. g++ 12 makes single numbers of a
+/// longer vector where it compares or chooses: on AVX2 that took as long as attention's products.
+template <typename A, int kBytes>
+struct Group {
+  typedef A Vector __attribute__((vector_size(kBytes)));
+  static constexpr int kVectors = static_cast<int>(kTileLanes * sizeof(A)) / kBytes;
+  Vector part[kVectors];
 };
 
-/// Of every lane: vector_math::exp_of_negative, written for groups, so that the sum is taken in the
-/// same pass.
-__attribute__((always_inline)) inline void raise_group(GroupOfScores<float>::Type& x) {
-  typedef std::int32_t Bits __attribute__((vector_size(kTileLanes * sizeof(float))));
-  using Group = GroupOfScores<float>::Type;
-  constexpr float kRound = 0x1.8p23f;
-  const Group shifted = x * 1.44269504f + kRound;
-  const Group whole = shifted - kRound;
-  const Group upper = x - whole * 0x1.62e4p-1f;
-  const Group rest = upper - whole * 0x1.7f7d1cp-20f;
-  Group power = 0x1.6c5f3ep-10f * rest + 0x1.1239dep-7f;
-  power = power * rest + 0x1.5554eep-5f;
-  power = power * rest + 0x1.55553ap-3f;
-  power = power * rest + 0x1.fffff8p-2f;
-  power = power * rest + 1.0f;
-  power = power * rest + 1.0f;
-  const Group scaled = (Group)((Bits)power + ((Bits)shifted << 23));
-  x = x < -87.3f ? Group{} : scaled;
+template <typename A, int kBytes>
+DTRUN_INLINED void load(Group<A, kBytes>& group, const A* from) {
+#pragma GCC unroll 8
+  for (int v = 0; v < Group<A, kBytes>::kVectors; ++v)
+    std::memcpy(&group.part[v], from + v * kTileLanes / Group<A, kBytes>::kVectors, kBytes);
 }
-__attribute__((always_inline)) inline void raise_group(GroupOfScores<double>::Type& x) {
-  double lanes[kTileLanes];
-  std::memcpy(lanes, &x, sizeof lanes);
-  DTRUN_INDEPENDENT_ROUNDS
-  for (std::int64_t i = 0; i < kTileLanes; ++i) lanes[i] = vector_math::exp_of_negative(lanes[i]);
-  std::memcpy(&x, lanes, sizeof lanes);
+template <typename A, int kBytes>
+DTRUN_INLINED void store(A* to, const Group<A, kBytes>& group) {
+#pragma GCC unroll 8
+  for (int v = 0; v < Group<A, kBytes>::kVectors; ++v)
+    std::memcpy(to + v * kTileLanes / Group<A, kBytes>::kVectors, &group.part[v], kBytes);
+}
+template <typename G, typename Change>
+DTRUN_INLINED void for_each_part(G& group, Change change) {
+#pragma GCC unroll 8
+  for (int v = 0; v < G::kVectors; ++v) change(group.part[v], v);
 }
 
-template <typename Group>
-__attribute__((always_inline)) inline auto greatest_in(const Group& group) {
-  Group most = group;
-  const auto fold = [&most](const Group& other) __attribute__((always_inline)) {
-    most = other > most ? other : most;
-  };
-  fold(__builtin_shufflevector(most, most, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
-  fold(__builtin_shufflevector(most, most, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
-  fold(__builtin_shufflevector(most, most, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
-  fold(__builtin_shufflevector(most, most, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
-  return most[0];
+/// Of every lane: vector_math::exp_of_negative, written for vectors, so that the sum is taken in
+/// the same pass.
+template <int kBytes>
+DTRUN_INLINED void raise(Group<float, kBytes>& group) {
+  typedef std::int32_t Bits __attribute__((vector_size(kBytes)));
+  using Vector = typename Group<float, kBytes>::Vector;
+  constexpr float kRound = 0x1.8p23f;
+#pragma GCC unroll 8
+  for (int v = 0; v < Group<float, kBytes>::kVectors; ++v) {
+    const Vector x = group.part[v];
+    const Vector shifted = x * 1.44269504f + kRound;
+    const Vector whole = shifted - kRound;
+    const Vector upper = x - whole * 0x1.62e4p-1f;
+    const Vector rest = upper - whole * 0x1.7f7d1cp-20f;
+    Vector power = 0x1.6c5f3ep-10f * rest + 0x1.1239dep-7f;
+    power = power * rest + 0x1.5554eep-5f;
+    power = power * rest + 0x1.55553ap-3f;
+    power = power * rest + 0x1.fffff8p-2f;
+    power = power * rest + 1.0f;
+    power = power * rest + 1.0f;
+    const Vector scaled = (Vector)((Bits)power + ((Bits)shifted << 23));
+    group.part[v] = x < -87.3f ? Vector{} : scaled;
+  }
+}
+template <int kBytes>
+DTRUN_INLINED void raise(Group<double, kBytes>& group) {
+  double lanes[kTileLanes];
+  store(lanes, group);
+  DTRUN_INDEPENDENT_ROUNDS
+  for (std::int64_t i = 0; i < kTileLanes; ++i) lanes[i] = vector_math::exp_of_negative(lanes[i]);
+  load(group, lanes);
+}
+
+template <typename A, int kBytes>
+DTRUN_INLINED void choose_greater(Group<A, kBytes>& most, const Group<A, kBytes>& other) {
+#pragma GCC unroll 8
+  for (int v = 0; v < Group<A, kBytes>::kVectors; ++v)
+    most.part[v] = other.part[v] > most.part[v] ? other.part[v] : most.part[v];
+}
+template <typename A, int kBytes>
+DTRUN_INLINED A greatest_in(const Group<A, kBytes>& group) {
+  constexpr int kVectors = Group<A, kBytes>::kVectors;
+  typename Group<A, kBytes>::Vector most = group.part[0];
+#pragma GCC unroll 8
+  for (int v = 1; v < kVectors; ++v) most = group.part[v] > most ? group.part[v] : most;
+  A greatest = most[0];
+#pragma GCC unroll 16
+  for (int i = 1; i < kTileLanes / kVectors; ++i)
+    greatest = most[i] > greatest ? most[i] : greatest;
+  return greatest;
 }
 
 /// Of kTileLanes numbers.
@@ -68,77 +108,148 @@ A total_of_lanes(const A* lanes) {
   return halves[0];
 }
 
-template <typename A>
-DTRUN_MULTIVERSION void weigh_rows(const ScoreTile<A>& scores, const SeenKeys<A>& seen) {
-  using Group = typename GroupOfScores<A>::Type;
+/// The greatest of a row's scores and of what was seen before; nan where nothing is to be seen but
+/// a nan.
+template <typename A, int kBytes>
+DTRUN_INLINED A greatest_of_row(const A* row, std::int64_t columns, A before) {
+  constexpr A kNothing = -std::numeric_limits<A>::infinity();
+  Group<A, kBytes> most;
+  load(most, row);
+  for (std::int64_t i = kTileLanes; i < columns; i += kTileLanes) {
+    Group<A, kBytes> next;
+    load(next, row + i);
+    choose_greater(most, next);
+  }
+  const A greatest = std::max(before, greatest_in(most));
+  if (greatest != kNothing ||
+      std::none_of(row, row + columns, [](A score) { return score != score; })) {
+    return greatest;
+  }
+  return std::numeric_limits<A>::quiet_NaN();
+}
+
+/// Scores become powers. @return in sums, what they add up to
+template <typename A, int kBytes>
+DTRUN_INLINED void raise_row(Group<A, kBytes>& sums, A* row, std::int64_t columns, A greatest) {
+  for (std::int64_t i = 0; i < columns; i += kTileLanes) {
+    Group<A, kBytes> next;
+    load(next, row + i);
+    for_each_part(next, [&](auto& part, int) DTRUN_INLINED_LAMBDA { part -= greatest; });
+    raise(next);
+    store(row + i, next);
+    for_each_part(sums, [&](auto& part, int v) DTRUN_INLINED_LAMBDA { part += next.part[v]; });
+  }
+}
+
+template <typename A, int kBytes>
+DTRUN_INLINED void weigh_rows(const ScoreTile<A>& scores, const SeenKeys<A>& seen) {
   constexpr A kNothing = -std::numeric_limits<A>::infinity();
   const std::int64_t columns = scores.columns - scores.columns % kTileLanes;
   const std::int64_t result_columns = seen.result_columns - seen.result_columns % kTileLanes;
   for (std::int64_t r = 0; r < scores.rows; ++r) {
     A* const row = scores.data + r * scores.row;
-    Group most;
-    std::memcpy(&most, row, sizeof most);
-    for (std::int64_t i = kTileLanes; i < columns; i += kTileLanes) {
-      Group next;
-      std::memcpy(&next, row + i, sizeof next);
-      most = next > most ? next : most;
-    }
     const A before = seen.greatest[r];
-    A greatest = std::max(before, greatest_in(most));
+    const A greatest = greatest_of_row<A, kBytes>(row, columns, before);
     if (greatest == kNothing) {
-      if (std::none_of(row, row + columns, [](A score) { return score != score; })) {
-        std::fill_n(row, columns, A{0});
-        continue;
-      }
-      greatest = std::numeric_limits<A>::quiet_NaN();
-    }
-    Group sums = {};
-    for (std::int64_t i = 0; i < columns; i += kTileLanes) {
-      Group next;
-      std::memcpy(&next, row + i, sizeof next);
-      next -= greatest;
-      raise_group(next);
-      std::memcpy(row + i, &next, sizeof next);
-      sums += next;
-    }
-    A* const total = seen.total + r * kTileLanes;
-    Group totals;
-    std::memcpy(&totals, total, sizeof totals);
-    if (greatest == before) {
-      totals += sums;
-      std::memcpy(total, &totals, sizeof totals);
+      std::fill_n(row, columns, A{0});
       continue;
     }
-    const A factor = before == kNothing ? A{0} : vector_math::exp_of_negative(before - greatest);
+    Group<A, kBytes> sums = {}, totals;
+    raise_row(sums, row, columns, greatest);
+    A* const total = seen.total + r * kTileLanes;
+    load(totals, total);
+    const bool is_as_before = greatest == before;
+    const A factor = is_as_before         ? A{1}
+                     : before == kNothing ? A{0}
+                                          : vector_math::exp_of_negative(before - greatest);
+    for_each_part(totals, [&](auto& part, int v)
+                              DTRUN_INLINED_LAMBDA { part = part * factor + sums.part[v]; });
+    store(total, totals);
+    if (is_as_before) continue;
     seen.greatest[r] = greatest;
-    totals = totals * factor + sums;
-    std::memcpy(total, &totals, sizeof totals);
     A* const result = seen.results + r * seen.result_row;
     DTRUN_INDEPENDENT_ROUNDS
     for (std::int64_t i = 0; i < result_columns; ++i) result[i] *= factor;
   }
 }
 
-template <typename A>
-DTRUN_MULTIVERSION void weigh_rows_again(const ScoreTile<A>& scores, A* gradients,
-                                         const A* logsumexp, const A* dots) {
-  using Group = typename GroupOfScores<A>::Type;
+template <typename A, int kBytes>
+DTRUN_INLINED void weigh_rows_again(const ScoreTile<A>& scores, A* gradients, const A* logsumexp,
+                                    const A* dots) {
   const std::int64_t columns = scores.columns - scores.columns % kTileLanes;
   for (std::int64_t r = 0; r < scores.rows; ++r) {
     A* const row = scores.data + r * scores.row;
     A* const gradient = gradients + r * scores.row;
     const A sum = logsumexp[r], dot = dots[r];
     for (std::int64_t i = 0; i < columns; i += kTileLanes) {
-      Group weight, slope;
-      std::memcpy(&weight, row + i, sizeof weight);
-      std::memcpy(&slope, gradient + i, sizeof slope);
-      weight -= sum;
-      raise_group(weight);
-      slope = weight * (slope - dot);
-      std::memcpy(row + i, &weight, sizeof weight);
-      std::memcpy(gradient + i, &slope, sizeof slope);
+      Group<A, kBytes> weight, slope;
+      load(weight, row + i);
+      load(slope, gradient + i);
+      for_each_part(weight, [&](auto& part, int) DTRUN_INLINED_LAMBDA { part -= sum; });
+      raise(weight);
+      for_each_part(slope, [&](auto& part, int v)
+                               DTRUN_INLINED_LAMBDA { part = weight.part[v] * (part - dot); });
+      store(row + i, weight);
+      store(gradient + i, slope);
     }
   }
+}
+
+template <typename A, int kBytes>
+DTRUN_INLINED A dot_of(const A* a, const A* b, std::int64_t count) {
+  Group<A, kBytes> sums = {};
+  std::int64_t i = 0;
+  for (; i + kTileLanes <= count; i += kTileLanes) {
+    Group<A, kBytes> left, right;
+    load(left, a + i);
+    load(right, b + i);
+    for_each_part(sums, [&](auto& part, int v)
+                            DTRUN_INLINED_LAMBDA { part += left.part[v] * right.part[v]; });
+  }
+  A lanes[kTileLanes];
+  store(lanes, sums);
+  A total = total_of_lanes(lanes);
+  for (; i < count; ++i) total += a[i] * b[i];
+  return total;
+}
+
+/// The same for each kind of vectors.
+template <typename A>
+struct Runs {
+  void (*weigh)(const ScoreTile<A>&, const SeenKeys<A>&);
+  void (*weigh_again)(const ScoreTile<A>&, A*, const A*, const A*);
+  A (*dot)(const A*, const A*, std::int64_t);
+};
+
+#define DTRUN_RUNS(name, bytes, attribute)                                             \
+  template <typename A>                                                                \
+  struct name {                                                                        \
+    attribute static void weigh(const ScoreTile<A>& scores, const SeenKeys<A>& seen) { \
+      weigh_rows<A, bytes>(scores, seen);                                              \
+    }                                                                                  \
+    attribute static void weigh_again(const ScoreTile<A>& scores, A* gradients,        \
+                                      const A* logsumexp, const A* dots) {             \
+      weigh_rows_again<A, bytes>(scores, gradients, logsumexp, dots);                  \
+    }                                                                                  \
+    attribute static A dot(const A* a, const A* b, std::int64_t count) {               \
+      return dot_of<A, bytes>(a, b, count);                                            \
+    }                                                                                  \
+    static constexpr Runs<A> kRuns = {&weigh, &weigh_again, &dot};                     \
+  };
+DTRUN_RUNS(Anywhere, 16, )
+#if defined(__x86_64__)
+DTRUN_RUNS(Avx2, 32, DTRUN_GROUPS_FOR("avx2,fma"))
+DTRUN_RUNS(Avx512, 64, DTRUN_GROUPS_FOR("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma"))
+#endif
+#undef DTRUN_RUNS
+
+template <typename A>
+const Runs<A>& best_runs() {
+#if defined(__x86_64__)
+  if (vector_registers() == VectorRegisters::avx512) return Avx512<A>::kRuns;
+  if (vector_registers() == VectorRegisters::avx2) return Avx2<A>::kRuns;
+#endif
+  return Anywhere<A>::kRuns;
 }
 
 template <typename A>
@@ -152,35 +263,17 @@ DTRUN_MULTIVERSION void add_row(A* row, const A* other, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) row[i] += other[i];
 }
 
-template <typename A>
-DTRUN_MULTIVERSION A dot_of(const A* a, const A* b, std::int64_t count) {
-  using Group = typename GroupOfScores<A>::Type;
-  Group sums = {};
-  std::int64_t i = 0;
-  for (; i + kTileLanes <= count; i += kTileLanes) {
-    Group left, right;
-    std::memcpy(&left, a + i, sizeof left);
-    std::memcpy(&right, b + i, sizeof right);
-    sums += left * right;
-  }
-  A lanes[kTileLanes];
-  std::memcpy(lanes, &sums, sizeof lanes);
-  A total = total_of_lanes(lanes);
-  for (; i < count; ++i) total += a[i] * b[i];
-  return total;
-}
-
 }  // namespace
 
 template <typename A>
 void AttentionKernels<A>::weigh(const ScoreTile<A>& scores, const SeenKeys<A>& seen) {
-  weigh_rows(scores, seen);
+  best_runs<A>().weigh(scores, seen);
 }
 
 template <typename A>
 void AttentionKernels<A>::weigh_again(const ScoreTile<A>& scores, A* gradients, const A* logsumexp,
                                       const A* dots) {
-  weigh_rows_again(scores, gradients, logsumexp, dots);
+  best_runs<A>().weigh_again(scores, gradients, logsumexp, dots);
 }
 
 template <typename A>
@@ -190,7 +283,7 @@ A AttentionKernels<A>::total(const A* lanes) {
 
 template <typename A>
 A AttentionKernels<A>::dot(const A* a, const A* b, std::int64_t count) {
-  return dot_of(a, b, count);
+  return best_runs<A>().dot(a, b, count);
 }
 
 template <typename A>

@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "kernels/vector_registers.h"
+
 #if defined(__x86_64__)
 #define DTRUN_TILES_FOR(architecture) __attribute__((target(architecture)))
 #endif
@@ -109,11 +111,8 @@ void run_avx512(const TileProduct<A>& tile) {
 template <typename A>
 TileRun<A> best_run() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) {
-    return &run_avx512<A>;
-  }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &run_avx2<A>;
+  if (vector_registers() == VectorRegisters::avx512) return &run_avx512<A>;
+  if (vector_registers() == VectorRegisters::avx2) return &run_avx2<A>;
 #endif
   return &run_anywhere<A>;
 }

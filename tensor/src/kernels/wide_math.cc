@@ -1,5 +1,7 @@
 #include "kernels/wide_math.h"
 
+#include "kernels/vector_registers.h"
+
 #if defined(__x86_64__)
 // g++ 12 warns of what its own header leaves undefined on purpose.
 #pragma GCC diagnostic push
@@ -16,11 +18,6 @@ namespace dtrun::tensors {
 namespace {
 
 #define DTRUN_WIDE __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
-
-bool has_avx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
 
 constexpr int kDegree = 5;
 constexpr int kPieces = 32;
@@ -214,7 +211,7 @@ MapRun run_of(DType dtype) {
 }  // namespace
 
 MapRun wide_run(MapFunction function, DType dtype) {
-  if (!has_avx512()) return nullptr;
+  if (vector_registers() != VectorRegisters::avx512) return nullptr;
   switch (function) {
     case MapFunction::exp:
       return run_of<MapFunction::exp>(dtype);
