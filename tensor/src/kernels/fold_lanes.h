@@ -23,11 +23,33 @@ constexpr std::int64_t kLanesOf = kFoldLanes;
 template <typename Order>
 constexpr std::int64_t kLanesOf<Extreme<Order>> = 64;
 
-// What becomes of an element before.
+// What becomes of an element before. on(): the same of a vector of elements.
 struct Itself {
   template <typename A>
   A operator()(A x) const {
     return x;
+  }
+  template <typename V>
+  static void on(V&) {}
+};
+struct Magnitude {
+  template <typename A>
+  A operator()(A x) const {
+    return std::fabs(x);
+  }
+  template <typename V>
+  static void on(V& x) {
+    x = x < 0 ? -x : x;
+  }
+};
+struct Squared {
+  template <typename A>
+  A operator()(A x) const {
+    return x * x;
+  }
+  template <typename V>
+  static void on(V& x) {
+    x *= x;
   }
 };
 template <typename A>
@@ -119,9 +141,9 @@ template <typename Op, typename A>
 }
 
 /// @param states of the lanes, right where no elements are left behind them
-template <typename Op, typename A, typename T>
+template <typename Op, typename A, typename T, typename Map>
 DTRUN_MULTIVERSION void fill_lanes_of_four(A* lanes, A* states, const T* data, std::int64_t step,
-                                           std::int64_t groups, FetchAhead ahead) {
+                                           std::int64_t groups, FetchAhead ahead, Map map) {
   A a[kFoldLanes], b[kFoldLanes], c[kFoldLanes], d[kFoldLanes];
   for (std::int64_t lane = 0; lane < kFoldLanes; ++lane) {
     a[lane] = b[lane] = c[lane] = d[lane] = neutral<Op, A>();
@@ -131,10 +153,10 @@ DTRUN_MULTIVERSION void fill_lanes_of_four(A* lanes, A* states, const T* data, s
     for (std::int64_t i = 0; i < kFoldsAtOnce; ++i) __builtin_prefetch(next + i * ahead.between);
     next += ahead.on;
     for (std::int64_t lane = 0; lane < kFoldLanes; ++lane) {
-      a[lane] = Op::apply(a[lane], Element<T>::load(data[lane]));
-      b[lane] = Op::apply(b[lane], Element<T>::load(data[step + lane]));
-      c[lane] = Op::apply(c[lane], Element<T>::load(data[2 * step + lane]));
-      d[lane] = Op::apply(d[lane], Element<T>::load(data[3 * step + lane]));
+      a[lane] = Op::apply(a[lane], map(Element<T>::load(data[lane])));
+      b[lane] = Op::apply(b[lane], map(Element<T>::load(data[step + lane])));
+      c[lane] = Op::apply(c[lane], map(Element<T>::load(data[2 * step + lane])));
+      d[lane] = Op::apply(d[lane], map(Element<T>::load(data[3 * step + lane])));
     }
     data += kFoldLanes;
   }
@@ -150,7 +172,7 @@ DTRUN_MULTIVERSION void fill_lanes_of_four(A* lanes, A* states, const T* data, s
 /// The same sums of bf16. A word of 32 bits has two elements, of which each is a float when the
 /// other is masked or shifted away, so nothing moves between the parts of a register: the
 /// compiler's own widening of 16 halves takes three such moves, and 1.8 times as long.
-template <typename T>
+template <typename T, typename Map>
 DTRUN_MULTIVERSION void add_lanes_of_four(float* lanes, float* states, const T* data,
                                           std::int64_t step, std::int64_t groups,
                                           FetchAhead ahead) {
@@ -172,8 +194,11 @@ DTRUN_MULTIVERSION void add_lanes_of_four(float* lanes, float* states, const T* 
     for (std::int64_t run = 0; run < kFoldsAtOnce; ++run) {
       Words words;
       std::memcpy(&words, data + run * step, sizeof words);
-      even[run] += (Lanes)(words << 16);
-      odd[run] += (Lanes)(words & 0xffff0000u);
+      Lanes first = (Lanes)(words << 16), second = (Lanes)(words & 0xffff0000u);
+      Map::on(first);
+      Map::on(second);
+      even[run] += first;
+      odd[run] += second;
     }
     data += kFoldLanes;
   }
@@ -187,21 +212,22 @@ DTRUN_MULTIVERSION void add_lanes_of_four(float* lanes, float* states, const T* 
 }
 
 /// Four runs of `count` elements, `step` elements apart, each as fold_in_lanes folds it.
-template <typename Op, typename T>
-void fold_four(ComputeType<T>* states, const T* data, std::int64_t step, std::int64_t count) {
+template <typename Op, typename T, typename Map>
+void fold_four(ComputeType<T>* states, const T* data, std::int64_t step, std::int64_t count,
+               Map map) {
   ComputeType<T> lanes[kFoldsAtOnce * kFoldLanes];
   const std::int64_t body = count - count % kFoldLanes;
   if constexpr (std::is_same_v<Op, Add> && std::is_same_v<T, BFloat16>) {
-    add_lanes_of_four(lanes, states, data, step, body / kFoldLanes,
-                      fetch_ahead(step, 2 * kFoldLanes));
+    add_lanes_of_four<T, Map>(lanes, states, data, step, body / kFoldLanes,
+                              fetch_ahead(step, 2 * kFoldLanes));
   } else {
     fill_lanes_of_four<Op>(lanes, states, data, step, body / kFoldLanes,
-                           fetch_ahead(step, kFoldLanes));
+                           fetch_ahead(step, kFoldLanes), map);
   }
   if (body == count) return;
   for (std::int64_t run = 0; run < kFoldsAtOnce; ++run) {
     ComputeType<T>* const own = lanes + run * kFoldLanes;
-    fold_last<Op, kFoldLanes>(own, data + run * step + body, count - body, Itself{});
+    fold_last<Op, kFoldLanes>(own, data + run * step + body, count - body, map);
     states[run] = combine_lanes<Op, kFoldLanes>(own);
   }
 }

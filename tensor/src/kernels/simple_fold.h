@@ -1,0 +1,161 @@
+// Folds whose state is a number: how their blocks are folded, joined and finished. A translation
+// unit instantiates those of its family (fold_families.h).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "arithmetic.h"
+#include "element.h"
+#include "kernels/fold_kernel.h"
+#include "kernels/fold_lanes.h"
+#include "multiversion.h"
+
+namespace dtrun::tensors {
+
+/// FoldKernel::join. @param kOne the second state into the first
+template <typename State, void (*kOne)(State&, const State&)>
+void join_tree(State* states, std::int64_t blocks, std::int64_t width) {
+  if (blocks <= 1) return;
+  const std::int64_t left = blocks / 2;
+  State* const right = states + left * width;
+  join_tree<State, kOne>(states, left, width);
+  join_tree<State, kOne>(right, blocks - left, width);
+  for (std::int64_t w = 0; w < width; ++w) kOne(states[w], right[w]);
+}
+template <typename State, void (*kOne)(State&, const State&)>
+void join_states(void* states, std::int64_t blocks, std::int64_t width) {
+  join_tree<State, kOne>(static_cast<State*>(states), blocks, width);
+}
+// A kernel's finish of what one state takes.
+template <typename Result, typename State, Result (*kOne)(const State*, const FoldNumbers&)>
+void finish_each(void* results, const void* states, std::int64_t width,
+                 const FoldNumbers& numbers) {
+  for (std::int64_t w = 0; w < width; ++w) {
+    const State* const state = states == nullptr ? nullptr : static_cast<const State*>(states) + w;
+    static_cast<Result*>(results)[w] = kOne(state, numbers);
+  }
+}
+
+template <typename Op, typename T, typename Map>
+void simple_block(void* state, const void* data, std::int64_t count, std::int64_t,
+                  const FoldNumbers& numbers) {
+  using A = ComputeType<T>;
+  const T* const elements = static_cast<const T*>(data);
+  if constexpr (std::is_constructible_v<Map, const FoldNumbers&>) {
+    *static_cast<A*>(state) = fold_elements<Op>(elements, count, Map(numbers));
+  } else {
+    *static_cast<A*>(state) = fold_elements<Op>(elements, count, Map{});
+  }
+}
+
+/// kRows rows that go to one lane, `step` bytes apart.
+template <typename Op, int kRows, typename A, typename T>
+DTRUN_MULTIVERSION void add_rows(A* lane, const char* data, std::int64_t step, std::int64_t width) {
+  const T* row[kRows];
+  for (int k = 0; k < kRows; ++k) row[k] = reinterpret_cast<const T*>(data + k * step);
+  DTRUN_INDEPENDENT_ROUNDS
+  for (std::int64_t w = 0; w < width; ++w) {
+    A folded = lane[w];
+    for (int k = 0; k < kRows; ++k) folded = Op::apply(folded, Element<T>::load(row[k][w]));
+    lane[w] = folded;
+  }
+}
+
+template <typename Op, typename T>
+void simple_panel(void* states, const char* data, std::int64_t row_step, std::int64_t count,
+                  std::int64_t width) {
+  using A = ComputeType<T>;
+  constexpr int kRows = 8;
+  A lanes[kFoldLanes * kPanelBytes / sizeof(A)];
+  // Lanes that no row reaches would stay neutral.
+  std::int64_t used = kFoldLanes;
+  while (used / 2 >= count) used /= 2;
+  std::fill_n(lanes, used * width, neutral<Op, A>());
+  const std::int64_t step = kFoldLanes * row_step;
+  for (std::int64_t first = 0; first < count; first += kRows * kFoldLanes) {
+    for (std::int64_t lane = 0; lane < std::min(kFoldLanes, count - first); ++lane) {
+      A* const own = lanes + lane * width;
+      std::int64_t i = first + lane;
+      if (i + (kRows - 1) * kFoldLanes < count) {
+        add_rows<Op, kRows, A, T>(own, data + i * row_step, step, width);
+        continue;
+      }
+      if (i + (kRows / 2 - 1) * kFoldLanes < count) {
+        add_rows<Op, kRows / 2, A, T>(own, data + i * row_step, step, width);
+        i += kRows / 2 * kFoldLanes;
+      }
+      for (; i < count; i += kFoldLanes) {
+        add_rows<Op, 1, A, T>(own, data + i * row_step, step, width);
+      }
+    }
+  }
+  for (std::int64_t half = used / 2; half > 0; half /= 2) {
+    for (std::int64_t i = 0; i < half * width; ++i) {
+      lanes[i] = Op::apply(lanes[i], lanes[i + half * width]);
+    }
+  }
+  std::copy_n(lanes, width, static_cast<A*>(states));
+}
+
+template <typename Op, typename T, typename Map>
+void simple_four(void* states, const char* data, std::int64_t step, std::int64_t count) {
+  fold_four<Op>(static_cast<ComputeType<T>*>(states), reinterpret_cast<const T*>(data),
+                step / static_cast<std::int64_t>(sizeof(T)), count, Map{});
+}
+
+template <typename Op, typename A>
+void apply_to(A& left, const A& right) {
+  left = Op::apply(left, right);
+}
+
+// libm's, never a vector version: a result's bits do not depend on how many there are.
+template <typename A>
+__attribute__((noinline)) A pow_of_one(A value, A power) {
+  return std::pow(value, power);
+}
+
+enum class Finish { none, mean, root, power };
+
+template <typename Op, typename A, Finish kFinish>
+void simple_finish(void* results, const void* states, std::int64_t width,
+                   const FoldNumbers& numbers) {
+  for (std::int64_t w = 0; w < width; ++w) {
+    A value = states != nullptr ? static_cast<const A*>(states)[w] : neutral<Op, A>();
+    if constexpr (kFinish == Finish::mean) value /= static_cast<A>(numbers.count);
+    if constexpr (kFinish == Finish::root) value = std::sqrt(value);
+    if constexpr (kFinish == Finish::power)
+      value = pow_of_one(value, static_cast<A>(1 / numbers.number));
+    static_cast<A*>(results)[w] = value;
+  }
+}
+
+template <typename T>
+constexpr DType kFoldDType = std::is_same_v<T, double>     ? DType::f64
+                             : std::is_same_v<T, float>    ? DType::f32
+                             : std::is_same_v<T, BFloat16> ? DType::bf16
+                                                           : DType::i64;
+
+/// What waits for the addition before it rather than for the function.
+template <typename Map>
+constexpr bool kIsCheap =
+    std::is_same_v<Map, Itself> || std::is_same_v<Map, Magnitude> || std::is_same_v<Map, Squared>;
+
+/// T: how the elements lie in memory.
+template <typename Op, typename T, typename Map = Itself, Finish kFinish = Finish::none>
+FoldKernel simple_fold() {
+  using A = ComputeType<T>;
+  FoldKernel kernel{kFoldDType<T>,
+                    kFoldDType<A>,
+                    sizeof(A),
+                    &simple_block<Op, T, Map>,
+                    &join_states<A, &apply_to<Op, A>>,
+                    &simple_finish<Op, A, kFinish>};
+  if constexpr (std::is_same_v<Map, Itself>) kernel.panel = &simple_panel<Op, T>;
+  if constexpr (std::is_same_v<Op, Add> && kIsCheap<Map>) kernel.four = &simple_four<Op, T, Map>;
+  kernel.blocks_share = kIsExtreme<Op>;
+  return kernel;
+}
+
+}  // namespace dtrun::tensors
