@@ -10,6 +10,7 @@
 #include "dtrun/tensor/ops.h"
 #include "host_device.h"
 #include "philox.h"
+#include "whole_double.h"
 
 namespace dtrun::tensors {
 
@@ -17,7 +18,8 @@ inline constexpr double kLn2 = 0.693147180559945309417;
 inline constexpr double kTwoPi = 6.283185307179586476925;
 
 /// Natural logarithm of a normal number: 2^e * m with m near 1, and ln m = 2 atanh(s) with s =
-/// (m-1)/(m+1). The polynomial in s^2, which is under 0.03, is that of Sun's fdlibm (e_log.c, 1993).
+/// (m-1)/(m+1). The polynomial in s^2, which is under 0.03, is that of Sun's fdlibm (e_log.c,
+/// 1993).
 DTRUN_BOTH inline double logarithm(double x) {
   const std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
   // Chooses e so that m lies in [sqrt(1/2), sqrt(2)).
@@ -78,7 +80,7 @@ DTRUN_BOTH inline SinCos sin_cos_of_turns(double turns) {
 
 /// 53 random bits in (0, 1].
 DTRUN_BOTH inline double unit_number(std::uint64_t bits) {
-  return static_cast<double>(static_cast<std::int64_t>((bits >> 11) + 1)) * 0x1p-53;
+  return whole_double((bits >> 11) + 1) * 0x1p-53;
 }
 
 /// Elements 2 * pair and 2 * pair + 1, by Box and Muller.

@@ -7,6 +7,7 @@
 #include "dtrun/tensor/tensor_options.h"
 #include "host_device.h"
 #include "philox.h"
+#include "whole_double.h"
 
 namespace dtrun::tensors::formulas {
 namespace {
@@ -24,10 +25,15 @@ DTRUN_BOTH inline RandomPair random_pair(RandomKey key, std::uint64_t pair) {
   return {std::uint64_t{words[1]} << 32 | words[0], std::uint64_t{words[3]} << 32 | words[2]};
 }
 
-/// A multiple of 2^-bits in [0, 1). @param unit 2^-bits
+/// A multiple of 2^-bits in [0, 1). @param bits up to 53, of float up to 24 @param unit 2^-bits
 template <typename T>
 DTRUN_BOTH T uniform_number(std::uint64_t random, int bits, T unit) {
-  return static_cast<T>(static_cast<std::int64_t>(random >> (64 - bits))) * unit;
+  const std::uint64_t number = random >> (64 - bits);
+  if constexpr (sizeof(T) == 8) {
+    return whole_double(number) * unit;
+  } else {
+    return static_cast<T>(static_cast<std::int32_t>(number)) * unit;
+  }
 }
 
 /// Of [low, low + range): the upper half of the product: of 2^64 equally likely ones, within one of

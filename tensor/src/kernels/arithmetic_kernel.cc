@@ -60,10 +60,18 @@ const MapOperator kDiv{"div",
                        two_floating<formulas::Binary<Divide>>(),
                        MapResult::same,
                        &map_two_bf16<formulas::Binary<Divide>>};
-const MapOperator kMaximum{"maximum", Domain::all, MapFunction::maximum,
-                           two_of_all<formulas::Binary<Max>>()};
-const MapOperator kMinimum{"minimum", Domain::all, MapFunction::minimum,
-                           two_of_all<formulas::Binary<Min>>()};
+const MapOperator kMaximum{"maximum",
+                           Domain::all,
+                           MapFunction::maximum,
+                           two_of_all<formulas::Binary<Max>>(),
+                           MapResult::same,
+                           &map_two_bf16<formulas::Binary<Max>>};
+const MapOperator kMinimum{"minimum",
+                           Domain::all,
+                           MapFunction::minimum,
+                           two_of_all<formulas::Binary<Min>>(),
+                           MapResult::same,
+                           &map_two_bf16<formulas::Binary<Min>>};
 const MapOperator kFloorDivide{"floor_divide", Domain::numbers, MapFunction::floor_divide,
                                two_numbers<Checked<formulas::FloorDivide>>()};
 const MapOperator kTruncDivide{"trunc_divide", Domain::numbers, MapFunction::trunc_divide,
