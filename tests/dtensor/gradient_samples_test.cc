@@ -15,10 +15,16 @@ namespace {
 
 constexpr double kStep = 1e-6;
 
-/// Whole numbers stand on the jumps of remainders, and f32 knows no such small steps; PyTorch's
-/// recorded cases have their gradients.
+/// Whole numbers stand on the jumps of quotients and remainders, and f32 knows no such small steps;
+/// PyTorch's recorded cases have their gradients.
 bool has_differences(const OperatorSample& sample) {
-  static const std::set<std::string> kHaveNone = {"remainder",
+  static const std::set<std::string> kHaveNone = {"floor_divide",
+                                                  "floor_divide (number)",
+                                                  "floor_divide_",
+                                                  "trunc_divide",
+                                                  "trunc_divide (number)",
+                                                  "div, rounded",
+                                                  "remainder",
                                                   "fmod",
                                                   "remainder (number)",
                                                   "fmod (number)",
