@@ -137,7 +137,7 @@ constexpr DType kFoldDType = std::is_same_v<T, double>     ? DType::f64
                              : std::is_same_v<T, BFloat16> ? DType::bf16
                                                            : DType::i64;
 
-/// What waits for the addition before it rather than for the function.
+/// A lane waits for its last operation rather than for the function.
 template <typename Map>
 constexpr bool kIsCheap =
     std::is_same_v<Map, Itself> || std::is_same_v<Map, Magnitude> || std::is_same_v<Map, Squared>;
@@ -153,7 +153,9 @@ FoldKernel simple_fold() {
                     &join_states<A, &apply_to<Op, A>>,
                     &simple_finish<Op, A, kFinish>};
   if constexpr (std::is_same_v<Map, Itself>) kernel.panel = &simple_panel<Op, T>;
-  if constexpr (std::is_same_v<Op, Add> && kIsCheap<Map>) kernel.four = &simple_four<Op, T, Map>;
+  constexpr bool kWaits =
+      std::is_same_v<Op, Add> || (std::is_same_v<Op, Multiply> && std::is_floating_point_v<A>);
+  if constexpr (kWaits && kIsCheap<Map>) kernel.four = &simple_four<Op, T, Map>;
   kernel.blocks_share = kIsExtreme<Op>;
   return kernel;
 }
