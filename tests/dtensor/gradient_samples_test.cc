@@ -19,10 +19,8 @@ constexpr double kStep = 1e-6;
 /// PyTorch's recorded cases have their gradients.
 bool has_differences(const OperatorSample& sample) {
   static const std::set<std::string> kHaveNone = {"floor_divide",
-                                                  "floor_divide (number)",
                                                   "floor_divide_",
                                                   "trunc_divide",
-                                                  "trunc_divide (number)",
                                                   "div, rounded",
                                                   "remainder",
                                                   "fmod",
