@@ -155,7 +155,9 @@ PlanCost plan_cost(const Shape& global_shape, const std::vector<int>& mesh_shape
     const double has = fullest_elements(global_shape, mesh_shape, step.after);
     cost +=
         step.kind == StepKind::exchange
-            ? exchange_cost(mesh_shape, step.before, step.after, had, has, costs)
+            ? exchange_cost(mesh_shape, step.before,
+                            {step.after, axes_of_exchange(step.before, step.after)}, had, has,
+                            costs)
             : step_cost(step.kind, mesh_shape[axis], had, has, costs.item_bytes, costs.link(axis));
   }
   return cost;

@@ -172,10 +172,12 @@ class Search {
         leave_shard(from, state, axis);
       }
     }
-    for (const Layout& next : exchanges_towards(state, target_)) {
-      const auto [number, is_new] = visited(next);
-      const PlanCost cost = exchange_cost(ground_.mesh_shape, state, next, visits_[from].elements,
-                                          visits_[number].elements, ground_.costs);
+    list_exchanges(state, target_, exchanges_);
+    for (const Exchange& exchange : exchanges_) {
+      const auto [number, is_new] = visited(exchange.after);
+      const PlanCost cost =
+          exchange_cost(ground_.mesh_shape, state, exchange, visits_[from].elements,
+                        visits_[number].elements, ground_.costs);
       improve({from, number, is_new}, {.kind = StepKind::exchange}, cost);
     }
   }
@@ -274,6 +276,7 @@ class Search {
   double least_to_move_ = 0;  ///< seconds of the last share of the tensor
   Visits visits_;             ///< the start is number 0
   std::vector<Due> queue_;    ///< a heap, the soonest first
+  std::vector<Exchange> exchanges_;
 };
 
 }  // namespace
