@@ -15,6 +15,7 @@
 #include "move/cause.h"
 #include "move/cross_mesh.h"
 #include "move/move_observer.h"
+#include "move/recent_targets.h"
 #include "move/redistribute.h"
 #include "move/repeated_move.h"
 #include "ops/whole.h"
@@ -100,8 +101,7 @@ class Arrival {
 }  // namespace
 
 const AskedMove* Tensor::repeated_move(std::span<const Placement> placements) const {
-  const RepeatedMove* const known = body().repeated.load(std::memory_order_acquire);
-  return known == nullptr ? nullptr : known->get(spec(), placements);
+  return RepeatedMove::find(body().repeated.load(std::memory_order_acquire), spec(), placements);
 }
 
 Tensor Tensor::moved_by(const AskedMove& move, Site site) const {
@@ -129,13 +129,12 @@ Tensor Tensor::redistribute(std::initializer_list<Placement> placements, const S
 }
 
 void Tensor::note_move(const Placements& placements, const AskedMove& move) const {
-  if (body().repeated.load(std::memory_order_relaxed) != nullptr || MoveObserver::rehearsing())
-    return;
-  const SpecBody* const to = move.to.body();
-  if (body().moved_to.exchange(to, std::memory_order_relaxed) != to) return;
-  auto made = std::make_unique<const RepeatedMove>(spec(), placements, move);
-  const RepeatedMove* none = nullptr;
-  if (body().repeated.compare_exchange_strong(none, made.get(), std::memory_order_acq_rel)) {
+  const RepeatedMove* kept = body().repeated.load(std::memory_order_acquire);
+  if (RepeatedMove::are_enough(kept) || MoveObserver::rehearsing()) return;
+  if (!note_target(body().moved_to, move.to)) return;
+  auto made = std::make_unique<const RepeatedMove>(spec(), placements, move, kept);
+  // Where another thread has kept one meanwhile, this one may come again.
+  if (body().repeated.compare_exchange_strong(kept, made.get(), std::memory_order_acq_rel)) {
     made.release();
   }
 }

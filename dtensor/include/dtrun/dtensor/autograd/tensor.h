@@ -249,9 +249,9 @@ class Tensor : public ElementMethods,
     std::uint32_t output = 0;            ///< which of the producer's
     View view = View::none;
     std::uint32_t version = 0;  ///< of the elements, when the view was made
-    /// Of the last move that was not `repeated`; only compared, never looked into.
-    mutable std::atomic<const SpecBody*> moved_to = nullptr;
-    mutable std::atomic<const RepeatedMove*> repeated = nullptr;  ///< owned
+    /// Marks of what the last moves led to that were not `repeated` (move/recent_targets.h).
+    mutable std::atomic<std::uint64_t> moved_to = 0;
+    mutable std::atomic<const RepeatedMove*> repeated = nullptr;  ///< a list, owned
     /// No other thread is in a move of the tensor.
     void forget_moves();
   };
@@ -268,10 +268,10 @@ class Tensor : public ElementMethods,
     return plain_local();
   }
   void* checked_data(DType wanted) const;
-  /// Null unless this is the first redistribution that this tensor went through twice in a row.
+  /// Null unless this tensor keeps the redistribution as a repeated one.
   const AskedMove* repeated_move(std::span<const Placement> placements) const;
   Tensor moved_by(const AskedMove& move, Site site) const;
-  /// Remembers the first move that comes twice in a row. No communication.
+  /// Keeps the first few moves that come again within four. No communication.
   void note_move(const Placements& placements, const AskedMove& move) const;
   /// Itself, unless nobody else has its elements.
   const Tensor& shown() const;
