@@ -17,8 +17,20 @@ bool contains(unsigned axes, std::size_t axis) {
   return (axes >> axis & 1U) != 0;
 }
 
+bool are_several(unsigned axes) {
+  return (axes & (axes - 1)) != 0;
+}
+
+/// Some dim is cut by several axes.
+bool is_nested(const Layout& layout) {
+  int deepest = 0;
+  for (std::size_t axis = 0; axis < layout.axes(); ++axis) deepest |= layout.depth(axis);
+  return deepest != 0;
+}
+
 /// With those that cut what one of `axes` has cut.
 unsigned with_inner_axes(const Layout& layout, unsigned axes) {
+  if (!is_nested(layout)) return axes;
   unsigned all = axes;
   for (std::size_t inner = 0; inner < layout.axes(); ++inner) {
     for (std::size_t outer = 0; outer < layout.axes(); ++outer) {
@@ -113,12 +125,12 @@ class Listing {
   }
 
   /// Whether there can be one of these axes: an exchange moves several, or cuts one anew.
-  bool may_move(unsigned axes) const { return std::popcount(axes) > 1 || (axes & cut_anew_) != 0; }
+  bool may_move(unsigned axes) const { return are_several(axes) || (axes & cut_anew_) != 0; }
   /// Of all of them at once, and of those that share dims. @param axes with the inner ones
   void add_groups(unsigned axes, NoCut no_cut) {
     add(axes, no_cut);
     // Two are one group, or each is one alone.
-    if (std::popcount(axes) == 2 && (axes & cut_anew_) == 0) return;
+    if (!are_several(axes & (axes - 1)) && (axes & cut_anew_) == 0) return;
     for (unsigned left = axes; left != 0;) {
       const unsigned group = connected(state_, target_, left);
       left &= ~group;

@@ -24,7 +24,7 @@ class Visits {
     Move move;
   };
 
-  Visits() : numbers_(64, kNone) {}
+  Visits() : numbers_(64, kNone) { visits_.reserve(numbers_.size() / 4); }
   const Visit& operator[](std::size_t number) const { return visits_[number]; }
   Visit& operator[](std::size_t number) { return visits_[number]; }
   std::size_t size() const { return visits_.size(); }
@@ -82,6 +82,7 @@ class Search {
       best_rate = std::max(best_rate, ground.costs.link(axis).bytes_per_second);
     }
     least_to_move_ = elements_left * static_cast<double>(ground.costs.item_bytes) / best_rate;
+    queue_.reserve(16);
     const std::size_t first = visits_.add(from).first;
     visits_[first].elements = elements(from);
     enqueue(first, at_least({}, from));
