@@ -62,9 +62,8 @@ StepNode::Backward way_back(const Tensor& x) {
   };
 }
 
-/// What has arrived of x.
-Tensor arrived(const Tensor& x, Spec to, LocalTensor local) {
-  Tensor tensor(std::move(to), std::move(local));
+/// What has arrived of x, in the graph.
+Tensor arrived(const Tensor& x, Tensor tensor) {
   if (!wants_step(x)) return tensor;
   return recorded("redistribute", x, std::move(tensor), way_back(x), PartialGradient::passed_on);
 }
@@ -105,9 +104,14 @@ const AskedMove* Tensor::repeated_move(std::span<const Placement> placements) co
 }
 
 Tensor Tensor::moved_by(const AskedMove& move, Site site) const {
-  if (move.to == spec()) return *this;
+  if (move.to.body() == spec().body()) return *this;  // equal specs of one mesh are one
   const Cause cause("redistribute", Cause::Wish::asked, site);
-  return arrived(*this, move.to, run_move(spec(), move, local()));
+  LocalTensor moved = run_move(spec(), move, local());
+  if (!move.direct) return arrived(*this, Tensor(move.to, std::move(moved)));
+  // Without another look at shape and dtype.
+  Tensor tensor;
+  tensor.body_ = base::Counted<Body>(new Body(std::move(moved), move.to));
+  return arrived(*this, std::move(tensor));
 }
 
 Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& order,
@@ -145,7 +149,7 @@ Tensor Tensor::redistribute(const DeviceMesh& mesh, const Placements& placements
   AskedCrossing asked = asked_crossing("redistribute", site, spec(), mesh, placements, order);
   const Cause cause("redistribute", Cause::Wish::asked, site);
   LocalTensor moved = redistribute_across(spec(), asked, local());
-  return arrived(*this, std::move(asked.to), std::move(moved));
+  return arrived(*this, Tensor(std::move(asked.to), std::move(moved)));
 }
 
 PendingTensor Tensor::redistribute_async(const Placements& placements, const ShardOrder& order,
