@@ -1,5 +1,7 @@
 // From distributed tensors to local ones, and from placements to others. Gradients take the way
 // back.
+#include <atomic>
+#include <cstdint>
 #include <memory>
 
 #include "autograd/step_node.h"
@@ -11,11 +13,11 @@
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/shapes_only.h"
+#include "mesh/spec_table.h"
 #include "move/asked_spec.h"
 #include "move/cause.h"
 #include "move/cross_mesh.h"
 #include "move/move_observer.h"
-#include "move/recent_targets.h"
 #include "move/redistribute.h"
 #include "move/repeated_move.h"
 #include "ops/whole.h"
@@ -111,6 +113,7 @@ Tensor Tensor::moved_by(const AskedMove& move, Site site) const {
   // Without another look at shape and dtype.
   Tensor tensor;
   tensor.body_ = base::Counted<Body>(new Body(std::move(moved), move.to));
+  if (!wants_step(*this)) return tensor;
   return arrived(*this, std::move(tensor));
 }
 
@@ -131,6 +134,22 @@ Tensor Tensor::redistribute(std::initializer_list<Placement> placements, const S
   if (known != nullptr) return moved_by(*known, site);
   return redistribute(Placements(placements), order, site);
 }
+
+namespace {
+
+/// Puts the target's mark before the others: the last four are kept. @return whether it was among
+/// them
+bool note_target(std::atomic<std::uint64_t>& marks, const Spec& to) {
+  constexpr int kBits = 16;
+  const std::uint64_t mark = to.body()->mark;
+  const std::uint64_t known = marks.load(std::memory_order_relaxed);
+  marks.store(known << kBits | mark, std::memory_order_relaxed);
+  for (std::uint64_t left = known; left != 0; left >>= kBits)
+    if ((left & 0xffff) == mark) return true;
+  return false;
+}
+
+}  // namespace
 
 void Tensor::note_move(const Placements& placements, const AskedMove& move) const {
   const RepeatedMove* kept = body().repeated.load(std::memory_order_acquire);
