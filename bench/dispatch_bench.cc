@@ -6,6 +6,9 @@
 //     dtrun --nproc_per_node=2 dispatch_bench --benchmark_filter=between_ranks
 #include <benchmark/benchmark.h>
 
+#include <span>
+#include <vector>
+
 #include "dtrun/dtensor/layout/box.h"
 #include "dtrun/dtensor/plan/explanation.h"
 #include "dtrun/dtensor/plan/redistribute_plan.h"
@@ -123,6 +126,23 @@ void redistribute_to_whole_between_ranks(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(rows.redistribute({Replicate()}));
 }
 BENCHMARK(redistribute_to_whole_between_ranks)->Arg(8)->Arg(1024)->Iterations(kCallsBetweenRanks);
+
+/// The same tensor in turns to the other layouts, of which it keeps a few. @param state.range() how
+/// many of them there are
+void redistribute_in_turns_between_ranks(benchmark::State& state) {
+  const DeviceMesh mesh = dist::init_device_mesh("cpu", {dist::get_world_size()});
+  const Tensor rows = ones({8, 2, 2, 2, 2}, mesh, {Shard(0)});
+  const std::vector<Placements> layouts = {
+      {Replicate()}, {Shard(1)}, {Shard(2)}, {Shard(3)}, {Shard(4)}};
+  const std::span turns(layouts.data(), static_cast<std::size_t>(state.range()));
+  while (state.KeepRunningBatch(state.range()))
+    for (const Placements& to : turns) benchmark::DoNotOptimize(rows.redistribute(to));
+}
+BENCHMARK(redistribute_in_turns_between_ranks)
+    ->Arg(2)
+    ->Arg(4)
+    ->Arg(5)
+    ->Iterations(2 * kCallsBetweenRanks);
 
 void all_reduce_between_ranks(benchmark::State& state) {
   const DeviceMesh mesh = dist::init_device_mesh("cpu", {dist::get_world_size()});

@@ -103,10 +103,12 @@ class LayoutGraph {
   /// By the layout that they lead to.
   std::vector<std::vector<Edge>> planned_exchanges(std::size_t target) const {
     std::vector<std::vector<Edge>> into(layouts_.size());
+    std::vector<Exchange> exchanges;
     for (std::size_t from = 0; from < layouts_.size(); ++from) {
-      for (const Layout& to : exchanges_towards(layouts_[from], layouts_[target]))
-        into[numbers_.at(to.packed())].push_back(
-            edge(from, {StepKind::exchange, 0, layouts_[from], to}));
+      list_exchanges(layouts_[from], layouts_[target], exchanges);
+      for (const Exchange& exchange : exchanges)
+        into[numbers_.at(exchange.after.packed())].push_back(
+            edge(from, {StepKind::exchange, 0, layouts_[from], exchange.after}));
     }
     return into;
   }
@@ -243,13 +245,16 @@ const std::vector<ReduceOp> kOfAllKinds = {ReduceOp::sum, ReduceOp::avg, ReduceO
 // What moves one axis alone is a collective along it already.
 TEST(ExchangeTest, EveryOneOnTheWayMovesSeveralAxes) {
   std::size_t exchanges = 0;
+  std::vector<Exchange> list;
   for (const std::vector<int>& mesh : std::vector<std::vector<int>>{{2, 2}, {2, 2, 2}}) {
     const std::vector<Layout> layouts = all_layouts({8, 8}, mesh, {ReduceOp::sum});
     for (const Layout& from : layouts) {
       for (const Layout& target : layouts) {
-        for (const Layout& next : exchanges_towards(from, target)) {
+        list_exchanges(from, target, list);
+        for (const auto& [next, axes] : list) {
           ++exchanges;
-          ASSERT_GE(std::popcount(axes_of_exchange(from, next)), 2)
+          ASSERT_EQ(axes, axes_of_exchange(from, next));
+          ASSERT_GE(std::popcount(axes), 2)
               << from.to_string() << " -> " << next.to_string() << " for " << target.to_string();
         }
       }

@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "dtensor/layout_catalogue.h"
+#include "dtensor/rank_world.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/move/strict_scope.h"
@@ -104,6 +105,65 @@ TEST(ExplainTest, APlanNeedsJustTheMemoryThatIsTold) {
   });
   test::run_ranks(6, [&](const ProcessGroup& group) {
     EXPECT_GT(expect_peak_as_told(group, {3, 2}, {384, 408}, one_in), 50U);
+  });
+}
+
+/// @return how many pairs of layouts there were
+std::size_t expect_peak_of_crossing_as_told(const DeviceMesh& from, const DeviceMesh& to,
+                                            const Shape& shape, std::size_t one_pair_in) {
+  MeasuredMemory measured;
+  const tensors::HostAllocatorScope scope(measured);
+  const std::vector<Layout> befores = all_layouts(shape, from.shape(), {ReduceOp::sum}),
+                            afters = all_layouts(shape, to.shape(), {ReduceOp::sum});
+  std::size_t pairs = 0;
+  for (std::size_t pair = 0; pair < befores.size() * afters.size(); pair += one_pair_in) {
+    const Layout &before = befores[pair / afters.size()], &after = afters[pair % afters.size()];
+    const Spec spec = make_spec(from, before, shape, DType::f64);
+    const Tensor x(spec, tensors::zeros(spec.local_box().shape, {.dtype = DType::f64}));
+    const auto move = [&] { return x.redistribute(to, after.placements(), after.order()); };
+    const CallsExplanation told = explain([&] { move(); });
+    // A rank of neither mesh has nothing to do.
+    const bool is_outside = !from.has_this_rank() && !to.has_this_rank();
+    EXPECT_EQ(told.calls.empty(), is_outside) << told;
+    const PlanMemory memory =
+        is_outside ? PlanMemory() : told.calls.front().arguments.front().crossing->memory;
+    EXPECT_EQ(measured.now(), memory.before) << told;
+    measured.reset();
+    const Tensor y = move();
+    EXPECT_EQ(measured.peak(), memory.peak) << told;
+    EXPECT_EQ(static_cast<std::int64_t>(y.local().bytes()), memory.after) << told;
+    ++pairs;
+  }
+  return pairs;
+}
+
+TEST(ExplainTest, AMoveToAnotherMeshNeedsJustTheMemoryThatIsTold) {
+  const std::size_t one_in = testing_support::one_in(5);
+  run_world(6, [&](int) {
+    const DeviceMesh pair("cpu", {0, 1}), square("cpu", {{2, 3}, {4, 5}}),
+        all("cpu", {{5, 4, 3}, {2, 1, 0}}), crossed("cpu", {{1, 2}, {3, 0}});
+    for (const auto& [from, to] :
+         {std::pair(pair, square), std::pair(square, pair), std::pair(square, all),
+          std::pair(all, pair), std::pair(crossed, square), std::pair(all, crossed)}) {
+      EXPECT_GT(expect_peak_of_crossing_as_told(from, to, {384, 408}, one_in), 5U);
+    }
+  });
+}
+
+TEST(ExplainTest, TheMemoryOfAMoveToAnotherMeshIsSaid) {
+  run_world(2, [&](int rank) {
+    const DeviceMesh first("cpu", {0}), second("cpu", {1});
+    const Spec spec = make_spec(first, {Replicate()}, {32, 16}, DType::f32);
+    const Tensor x(spec, tensors::zeros(spec.local_box().shape));
+    const CallsExplanation told = explain([&] { x.redistribute(second, {Replicate()}); });
+    const std::string memory = rank == 0 ? "2,048 bytes of tensors' memory before, 0 after, and"
+                                         : "0 bytes of tensors' memory before, 2,048 after, and";
+    EXPECT_NE(told.to_string().find(memory + " at most 2,048 at once."), std::string::npos) << told;
+    const boost::json::value json = boost::json::parse(told.to_json());
+    const boost::json::value& way = json.at("calls").at(0).at("arguments").at(0).at("way");
+    EXPECT_EQ(way.at("bytes_before").as_int64(), rank == 0 ? 2048 : 0);
+    EXPECT_EQ(way.at("bytes_after").as_int64(), rank == 0 ? 0 : 2048);
+    EXPECT_EQ(way.at("peak_bytes").as_int64(), 2048);
   });
 }
 

@@ -66,6 +66,23 @@ TEST(ExplanationTest, OtherWaysTellTheBusiestRankNotOneThatSendsNothing) {
   EXPECT_EQ(json.at("alternatives").at(0).at("bytes_sent_by_busiest").as_int64(), 3 * 4096 * 4);
 }
 
+// The rank of the other mesh gets 8 elements of 4 bytes.
+TEST(ExplanationTest, AMoveBetweenDevicesNeedsAnImageOnTheHost) {
+  const Shape shape = {2, 4};
+  const PlacedLayout from{{1}, {0}, Layout({Replicate()})}, to{{1}, {1}, Layout({Replicate()})};
+  const CrossMeshPlan plan = plan_cross_mesh(shape, from, to, 4);
+  const auto memory = [&](HostImages images, int rank) {
+    return crossing_memory(shape, from, to, plan, images, rank, 4);
+  };
+  EXPECT_EQ(memory(HostImages::none, 0), (PlanMemory{.before = 32, .after = 0, .peak = 32}));
+  EXPECT_EQ(memory(HostImages::none, 1), (PlanMemory{.before = 0, .after = 32, .peak = 32}));
+  EXPECT_EQ(memory(HostImages::before, 0), (PlanMemory{.before = 32, .after = 0, .peak = 64}));
+  EXPECT_EQ(memory(HostImages::before, 1), (PlanMemory{.before = 0, .after = 32, .peak = 32}));
+  EXPECT_EQ(memory(HostImages::after, 0), (PlanMemory{.before = 32, .after = 0, .peak = 32}));
+  EXPECT_EQ(memory(HostImages::after, 1), (PlanMemory{.before = 0, .after = 32, .peak = 64}));
+  EXPECT_EQ(memory(HostImages::none, 2), PlanMemory());
+}
+
 TEST(ExplanationTest, NothingToDoIsSaid) {
   const PlanExplanation same = explain_plan(question({8}, {4}, "[S(0)]", "[S(0)]"));
   EXPECT_NE(same.to_string().find("Nothing to do"), std::string::npos) << same.to_string();

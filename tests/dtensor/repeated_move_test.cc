@@ -152,17 +152,53 @@ TEST(RepeatedMoveTest, TheDirectStepIsRunAndNotThePlan) {
   });
 }
 
-TEST(RepeatedMoveTest, TheFirstThatComesTwiceInARowIsRemembered) {
+/// Which of them `x` keeps.
+std::vector<bool> kept_of(const Tensor& x, const std::vector<Placements>& moves) {
+  std::vector<bool> kept;
+  for (const Placements& to : moves) kept.push_back(Graph::repeated_move(x, to) != nullptr);
+  return kept;
+}
+
+TEST(RepeatedMoveTest, MovesInTurnsAreEachRemembered) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2});
+    const auto R = Replicate();
+    const std::vector<Placements> moves = {
+        {R, R}, {Shard(1), R}, {R, Shard(0)}, {Shard(1), Shard(1)}};
+    for (std::size_t turns = 1; turns <= moves.size(); ++turns) {
+      const std::vector<Placements> some(moves.begin(),
+                                         moves.begin() + static_cast<std::ptrdiff_t>(turns));
+      const Tensor x = tensor_on(mesh, {4, 4}, {Shard(0), R});
+      for (int round = 0; round < 4; ++round) {
+        EXPECT_EQ(kept_of(x, some), std::vector<bool>(turns, round >= 2)) << turns;
+        for (const Placements& to : some) expect_values(x.redistribute(to), {4, 4});
+      }
+      EXPECT_EQ(direct_step(x, moves.front())->kind, StepKind::all_gather);
+    }
+  });
+}
+
+TEST(RepeatedMoveTest, AMoveThatComesOnceOrAfterFourOthersIsNotRemembered) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2});
-    const Tensor x = tensor_on(mesh, {4, 4}, {Shard(0)});
-    const Placements often = {Replicate()}, once = {Shard(1)};
-    for (const Placements& to : {often, once, often}) x.redistribute(to);
-    EXPECT_FALSE(Graph::repeated_move(x, often));
-    EXPECT_FALSE(Graph::repeated_move(x, once));
-    for (const Placements& to : {often, once, once}) expect_values(x.redistribute(to), {4, 4});
-    EXPECT_TRUE(direct_step(x, often));
-    EXPECT_FALSE(Graph::repeated_move(x, once));
+    const std::vector<Placements> moves = {
+        {Replicate()}, {Shard(1)}, {Shard(2)}, {Shard(3)}, {Shard(4)}};
+    const Tensor x = tensor_on(mesh, {2, 2, 2, 2, 2}, {Shard(0)});
+    for (int round = 0; round < 3; ++round)
+      for (const Placements& to : moves) x.redistribute(to);
+    EXPECT_EQ(kept_of(x, moves), std::vector<bool>(5, false));
+  });
+}
+
+TEST(RepeatedMoveTest, NoMoreThanFourAreRemembered) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const std::vector<Placements> moves = {
+        {Replicate()}, {Shard(1)}, {Shard(2)}, {Shard(3)}, {Shard(4)}};
+    const Tensor x = tensor_on(mesh, {2, 2, 2, 2, 2}, {Shard(0)});
+    for (const Placements& to : moves)
+      for (int time = 0; time < 3; ++time) expect_values(x.redistribute(to), x.shape());
+    EXPECT_EQ(kept_of(x, moves), (std::vector<bool>{true, true, true, true, false}));
   });
 }
 

@@ -16,7 +16,7 @@ target_compile_definitions(dtrun_test_vectors PRIVATE DTRUN_VECTOR_FOLDER="${vec
 target_link_libraries(dtrun_test_vectors PUBLIC dtrun_test_support dtrun::base PRIVATE dtrun_flags)
 
 dtrun_test(dtensor/tests LINKS dtrun::dtensor dtrun_test_vectors SOURCES cut placement layout notation choice sharding_picture parallel/pipeline_schedule checkpoint/manifest checkpoint/plan)
-dtrun_test(dtensor/plan_tests LINKS dtrun::dtensor dtrun_test_vectors COMPUTES SOURCES cheapest_plan explanation layout_converter redistribute_plan)
+dtrun_test(dtensor/plan_tests LINKS dtrun::dtensor dtrun_test_vectors COMPUTES SOURCES cheapest_plan exchange_copies explanation layout_converter redistribute_plan)
 add_library(dtrun_simulated_staging STATIC dtensor/simulated_staging.cc)
 target_include_directories(dtrun_simulated_staging PRIVATE ${PROJECT_SOURCE_DIR}/collectives/src)
 target_link_libraries(dtrun_simulated_staging

@@ -27,12 +27,12 @@ LocalTensor empty_part(const Spec& spec, Device device) {
 Tensor::Body::Body(LocalTensor its_local, Spec its_spec)
     : local(std::move(its_local)), spec(std::move(its_spec)) {}
 Tensor::Body::~Body() {
-  forget_moves();
+  RepeatedMove::free(repeated.load(std::memory_order_relaxed));
 }
 
 void Tensor::Body::forget_moves() {
-  moved_to.store(nullptr, std::memory_order_relaxed);
-  delete repeated.exchange(nullptr, std::memory_order_relaxed);
+  moved_to.store(0, std::memory_order_relaxed);
+  RepeatedMove::free(repeated.exchange(nullptr, std::memory_order_relaxed));
 }
 
 void Tensor::Body::destroy(Body* body) noexcept {

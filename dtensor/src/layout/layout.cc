@@ -194,6 +194,7 @@ void Layout::set_order(int dim, const std::vector<int>& axes) {
 
 Placements Layout::placements() const {
   Placements placements;
+  placements.reserve(count_);
   for (std::size_t axis = 0; axis < count_; ++axis) placements.push_back((*this)[axis]);
   return placements;
 }

@@ -4,9 +4,7 @@
 
 namespace dtrun::dtensor {
 
-const collectives::ProcessGroup& MeshLine::group() {
-  if (is_made_.load(std::memory_order_acquire)) [[likely]]
-    return group_;
+const collectives::ProcessGroup& MeshLine::made_group() {
   if (ranks_.empty()) {
     throw base::Error(base::ErrorCode::kUsage,
                       "a rank outside of a mesh asked for its group '" + name_ + "'", "",

@@ -24,9 +24,13 @@ class MeshLine {
 
   /// Thread-safe; the first call may be a collective of the line's ranks. @throws Error kUsage
   /// outside
-  const ProcessGroup& group();
+  const ProcessGroup& group() {
+    return is_made_.load(std::memory_order_acquire) ? group_ : made_group();
+  }
 
  private:
+  const ProcessGroup& made_group();
+
   const ProcessGroup parent_;
   const std::vector<int> ranks_;
   const std::string name_;

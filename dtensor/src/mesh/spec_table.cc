@@ -18,13 +18,14 @@ tensors::Dims spec_key(const Layout& layout, const tensors::Shape& shape, tensor
 }  // namespace
 
 SpecBody::SpecBody(MeshBody& mesh, const Layout& its_layout, tensors::Shape its_shape,
-                   tensors::DType its_dtype)
+                   tensors::DType its_dtype, std::uint16_t its_mark)
     : Count(0),
       layout(its_layout),
       placements(layout.placements()),
       order(layout.order()),
       shape(std::move(its_shape)),
       dtype(its_dtype),
+      mark(its_mark),
       is_outside(mesh.rank < 0),
       box(is_outside ? Box{shape, tensors::Shape(shape.size(), 0)}
                      : dtensor::local_box(shape, mesh.shape, mesh.coordinate, layout)),
@@ -55,7 +56,8 @@ base::Counted<SpecBody> SpecTable::intern(MeshBody& mesh, const Layout& layout,
   if (found != bodies_.end()) return found->second->share_locked();
   if (bodies_.size() >= sweep_at_) sweep(mesh);
   std::unique_ptr<SpecBody>& made = bodies_[std::move(key)];
-  made = std::make_unique<SpecBody>(mesh, layout, shape, dtype);
+  const auto mark = static_cast<std::uint16_t>(1 + made_++ % 0xffff);
+  made = std::make_unique<SpecBody>(mesh, layout, shape, dtype, mark);
   return made->share_locked();
 }
 

@@ -21,15 +21,17 @@ namespace dtrun::dtensor {
 
 class SpecBody : public base::Count {
  public:
-  SpecBody(MeshBody& mesh, const Layout& layout, tensors::Shape shape, tensors::DType dtype);
+  SpecBody(MeshBody& mesh, const Layout& layout, tensors::Shape shape, tensors::DType dtype,
+           std::uint16_t mark);
 
   const Layout layout;
   const Placements placements;  ///< layout's
   const ShardOrder order;       ///< layout's
   const tensors::Shape shape;
   const tensors::DType dtype;
-  const bool is_outside;  ///< this rank, of the mesh
-  const Box box;          ///< this rank's; outside, empty in each dim
+  const std::uint16_t mark;  ///< never 0; differs among 65,535 specs in a row of a mesh
+  const bool is_outside;     ///< this rank, of the mesh
+  const Box box;             ///< this rank's; outside, empty in each dim
   /// The shape was computed by from_local from this rank's part alone, so other ranks may have
   /// another.
   std::atomic<bool> has_guessed_shape = false;
@@ -62,6 +64,7 @@ class SpecTable {
 
   std::unordered_map<tensors::Dims, std::unique_ptr<SpecBody>, NumberListHash> bodies_;
   std::size_t sweep_at_ = 256;
+  std::uint64_t made_ = 0;  ///< how many bodies
 };
 
 }  // namespace dtrun::dtensor

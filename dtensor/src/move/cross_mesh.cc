@@ -78,6 +78,17 @@ Traffic traffic_across(const CrossMeshPlan& plan, const Spec& from, const Spec& 
   return traffic;
 }
 
+PlanMemory memory_across(const CrossMeshPlan& plan, const Spec& from, const Spec& to) {
+  const auto item_bytes = static_cast<std::int64_t>(tensors::item_size(from.dtype()));
+  const bool is_on_host = from.mesh().device_type() == tensors::DeviceType::cpu;
+  const HostImages images = from.mesh().device_type() == to.mesh().device_type() ? HostImages::none
+                            : is_on_host                                         ? HostImages::after
+                                         : HostImages::before;
+  return crossing_memory(from.shape(), placed(from.mesh(), from.layout()),
+                         placed(to.mesh(), to.layout()), plan, images, global_rank_in(from.mesh()),
+                         item_bytes);
+}
+
 PendingMove start_across(const Spec& from, const Spec& to, const LocalTensor& local,
                          const collectives::CallOptions& options) {
   if (from.is_outside() && to.is_outside()) return {{}, local};

@@ -7,6 +7,7 @@
 #include "dtrun/base/call_site.h"
 #include "dtrun/dtensor/mesh/spec.h"
 #include "dtrun/dtensor/plan/cross_mesh_plan.h"
+#include "dtrun/dtensor/plan/memory.h"
 #include "dtrun/tensor/tensor.h"
 #include "move/pending_move.h"
 
@@ -16,6 +17,8 @@ struct Crossing;
 
 /// What this rank sends and receives.
 Traffic traffic_across(const CrossMeshPlan& plan, const Spec& from, const Spec& to);
+/// What this rank's tensors take meanwhile.
+PlanMemory memory_across(const CrossMeshPlan& plan, const Spec& from, const Spec& to);
 
 /// A move to another mesh that a program asks for.
 struct AskedCrossing {

@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include "dtrun/base/log.h"
 #include "dtrun/dtensor/plan/traffic.h"
 #include "move/cause.h"
 
@@ -52,19 +51,17 @@ std::string line_of(const CrossMovement& move) {
   return line + (sent == 0 ? "" : fmt::format(" ({} bytes sent)", sent));
 }
 
-template <typename Move>
-void log_line(const Move& move) {
-  if (!log::enabled(log::Component::kDtensor, log::Level::kDebug)) return;
-  log::write(log::Component::kDtensor, log::Level::kDebug, line_of(move));
+void write_line(const std::string& line) {
+  log::write(log::Component::kDtensor, log::Level::kDebug, line);
 }
 
 }  // namespace
 
-void log_move(const Movement& move) {
-  log_line(move);
+void write_move(const Movement& move) {
+  write_line(line_of(move));
 }
-void log_crossing(const CrossMovement& move) {
-  log_line(move);
+void write_crossing(const CrossMovement& move) {
+  write_line(line_of(move));
 }
 
 }  // namespace dtrun::dtensor

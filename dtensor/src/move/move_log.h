@@ -2,12 +2,25 @@
 // "+dtensor".
 #pragma once
 
+#include "dtrun/base/log.h"
 #include "move/move_observer.h"
 
 namespace dtrun::dtensor {
 
+void write_move(const Movement& move);
+void write_crossing(const CrossMovement& move);
+
+inline bool are_moves_logged() {
+  return base::log::enabled(base::log::Component::kDtensor, base::log::Level::kDebug);
+}
 /// Costs one comparison of levels if the log is off.
-void log_move(const Movement& move);
-void log_crossing(const CrossMovement& move);
+inline void log_move(const Movement& move) {
+  if (are_moves_logged()) [[unlikely]]
+    write_move(move);
+}
+inline void log_crossing(const CrossMovement& move) {
+  if (are_moves_logged()) [[unlikely]]
+    write_crossing(move);
+}
 
 }  // namespace dtrun::dtensor

@@ -308,12 +308,15 @@ AskedMove with_direct_step(const Spec& from, AskedMove move) {
     return layout.dim(axis) == 0 && !layout.is_ragged(axis) &&
            whole.local_box().shape[0] % ranks == 0;
   };
-  if (step.kind == StepKind::all_reduce ||
-      (step.kind == StepKind::reduce_scatter && are_rows(step.after, from))) {
-    move.direct = {step.kind, step.axis, step.before.reduce_op(axis)};
-  } else if (step.kind == StepKind::all_gather && are_rows(step.before, move.to)) {
-    move.direct = {step.kind, step.axis};
-  }
+  const bool reduces = step.kind == StepKind::all_reduce ||
+                       (step.kind == StepKind::reduce_scatter && are_rows(step.after, from));
+  if (!reduces && (step.kind != StepKind::all_gather || !are_rows(step.before, move.to)))
+    return move;
+  const Shape& shape = move.to.local_box().shape;
+  const ReduceOp op = reduces ? step.before.reduce_op(axis) : ReduceOp::sum;
+  move.direct = {{step.kind, step.axis, op},
+                 static_cast<std::size_t>(tensors::numel(shape)) * tensors::item_size(from.dtype()),
+                 tensors::contiguous_strides(shape)};
   return move;
 }
 
@@ -322,9 +325,10 @@ LocalTensor run_move(const Spec& from, const AskedMove& move, const LocalTensor&
   if (!move.direct || MoveObserver::any()) return run_plan(site, *move.plan, local);
   log_move({site, *move.plan, local.dtype()});
   try {
-    LocalTensor result = empty_like(local, move.to.body()->box.shape);
-    start_direct(*move.direct, site.mesh.group(move.direct->axis), result, local, {},
-                 Cause::site_of_call());
+    LocalTensor result(tensors::Storage::allocate(move.direct->bytes, local.device()),
+                       local.dtype(), move.to.body()->box.shape, move.direct->strides);
+    MeshLine& line = *site.mesh.body()->lines[static_cast<std::size_t>(move.direct->axis)];
+    start_direct(*move.direct, line.group(), result, local, {}, Cause::site_of_call());
     return result;
   } catch (const base::Error& error) {
     tell_own_side(site, *move.plan, local.dtype(), error);

@@ -45,17 +45,24 @@ struct DirectStep {
   ReduceOp op = ReduceOp::sum;
 };
 
+/// A direct step with what a tensor for its result is made of.
+struct DirectMove : DirectStep {
+  std::size_t bytes;
+  tensors::Strides strides;
+};
+
 /// A redistribution that a program asks for.
 struct AskedMove {
   Spec to;
   std::shared_ptr<const std::vector<Step>> plan;
-  std::optional<DirectStep> direct = {};  ///< which is the plan
+  std::optional<DirectMove> direct = {};  ///< which is the plan
 };
 /// The move with its direct step, if its plan is one. No communication.
 AskedMove with_direct_step(const Spec& from, AskedMove move);
 /// The mesh remembers what was asked for before. @throws Error as asked_spec
 AskedMove asked_move(std::string_view call, const base::CallSite& site, const Spec& from,
                      const Placements& placements, const ShardOrder& order);
+/// @return of a direct move a tensor of the shape and dtype of `to` in any case
 tensors::LocalTensor run_move(const Spec& from, const AskedMove& move,
                               const tensors::LocalTensor& local);
 

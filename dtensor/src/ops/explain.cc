@@ -83,7 +83,8 @@ ExplainedCrossing crossing_of(const CrossMovement& move) {
   return {.plan = move.plan,
           .from_axis_names = move.from.mesh().axis_names(),
           .to_axis_names = move.to.mesh().axis_names(),
-          .traffic = traffic_across(move.plan, move.from, move.to)};
+          .traffic = traffic_across(move.plan, move.from, move.to),
+          .memory = memory_across(move.plan, move.from, move.to)};
 }
 
 /// Runs nothing that communicates, and notes what would.

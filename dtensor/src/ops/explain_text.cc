@@ -50,6 +50,12 @@ std::string way_text(const ExplainedArgument& argument) {
          duration_text(argument.cost().seconds);
 }
 
+std::string memory_text(const PlanMemory& memory) {
+  return "This rank has " + grouped_digits(memory.before) + " bytes of tensors' memory before, " +
+         grouped_digits(memory.after) + " after, and at most " + grouped_digits(memory.peak) +
+         " at once.";
+}
+
 std::string call_text(const ExplainedCall& call) {
   std::string text = call.op;
   if (!call.part_of.empty()) text += " (part of " + call.part_of + ")";
@@ -62,6 +68,8 @@ std::string call_text(const ExplainedCall& call) {
                    argument.now.to_string(), way_text(argument)});
   }
   text += arguments.text("  ");
+  for (const ExplainedArgument& argument : call.arguments)
+    if (argument.crossing) text += "  " + memory_text(argument.crossing->memory) + "\n";
   TextTable rules({Align::left, Align::left, Align::right, Align::left});
   for (const ExplainedAxis& axis : call.axes) {
     rules.add({"along " + axis.name, axis.taken.rule, duration_text(axis.taken.seconds), "taken"});
@@ -83,6 +91,9 @@ object crossing_json(const ExplainedArgument& argument) {
   return object{{"steps", steps_text(argument)},
                 {"bytes_sent", argument.traffic().sent},
                 {"bytes_received", argument.traffic().received},
+                {"bytes_before", argument.crossing->memory.before},
+                {"bytes_after", argument.crossing->memory.after},
+                {"peak_bytes", argument.crossing->memory.peak},
                 {"seconds", argument.cost().seconds}};
 }
 

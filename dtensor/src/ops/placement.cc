@@ -1,5 +1,7 @@
 // From distributed tensors to local ones, and from placements to others. Gradients take the way
 // back.
+#include <atomic>
+#include <cstdint>
 #include <memory>
 
 #include "autograd/step_node.h"
@@ -11,6 +13,7 @@
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/shapes_only.h"
+#include "mesh/spec_table.h"
 #include "move/asked_spec.h"
 #include "move/cause.h"
 #include "move/cross_mesh.h"
@@ -61,9 +64,8 @@ StepNode::Backward way_back(const Tensor& x) {
   };
 }
 
-/// What has arrived of x.
-Tensor arrived(const Tensor& x, Spec to, LocalTensor local) {
-  Tensor tensor(std::move(to), std::move(local));
+/// What has arrived of x, in the graph.
+Tensor arrived(const Tensor& x, Tensor tensor) {
   if (!wants_step(x)) return tensor;
   return recorded("redistribute", x, std::move(tensor), way_back(x), PartialGradient::passed_on);
 }
@@ -100,14 +102,19 @@ class Arrival {
 }  // namespace
 
 const AskedMove* Tensor::repeated_move(std::span<const Placement> placements) const {
-  const RepeatedMove* const known = body().repeated.load(std::memory_order_acquire);
-  return known == nullptr ? nullptr : known->get(spec(), placements);
+  return RepeatedMove::find(body().repeated.load(std::memory_order_acquire), spec(), placements);
 }
 
 Tensor Tensor::moved_by(const AskedMove& move, Site site) const {
-  if (move.to == spec()) return *this;
+  if (move.to.body() == spec().body()) return *this;  // equal specs of one mesh are one
   const Cause cause("redistribute", Cause::Wish::asked, site);
-  return arrived(*this, move.to, run_move(spec(), move, local()));
+  LocalTensor moved = run_move(spec(), move, local());
+  if (!move.direct) return arrived(*this, Tensor(move.to, std::move(moved)));
+  // Without another look at shape and dtype.
+  Tensor tensor;
+  tensor.body_ = base::Counted<Body>(new Body(std::move(moved), move.to));
+  if (!wants_step(*this)) return tensor;
+  return arrived(*this, std::move(tensor));
 }
 
 Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& order,
@@ -128,14 +135,29 @@ Tensor Tensor::redistribute(std::initializer_list<Placement> placements, const S
   return redistribute(Placements(placements), order, site);
 }
 
+namespace {
+
+/// Puts the target's mark before the others: the last four are kept. @return whether it was among
+/// them
+bool note_target(std::atomic<std::uint64_t>& marks, const Spec& to) {
+  constexpr int kBits = 16;
+  const std::uint64_t mark = to.body()->mark;
+  const std::uint64_t known = marks.load(std::memory_order_relaxed);
+  marks.store(known << kBits | mark, std::memory_order_relaxed);
+  for (std::uint64_t left = known; left != 0; left >>= kBits)
+    if ((left & 0xffff) == mark) return true;
+  return false;
+}
+
+}  // namespace
+
 void Tensor::note_move(const Placements& placements, const AskedMove& move) const {
-  if (body().repeated.load(std::memory_order_relaxed) != nullptr || MoveObserver::rehearsing())
-    return;
-  const SpecBody* const to = move.to.body();
-  if (body().moved_to.exchange(to, std::memory_order_relaxed) != to) return;
-  auto made = std::make_unique<const RepeatedMove>(spec(), placements, move);
-  const RepeatedMove* none = nullptr;
-  if (body().repeated.compare_exchange_strong(none, made.get(), std::memory_order_acq_rel)) {
+  const RepeatedMove* kept = body().repeated.load(std::memory_order_acquire);
+  if (RepeatedMove::are_enough(kept) || MoveObserver::rehearsing()) return;
+  if (!note_target(body().moved_to, move.to)) return;
+  auto made = std::make_unique<const RepeatedMove>(spec(), placements, move, kept);
+  // Where another thread has kept one meanwhile, this one may come again.
+  if (body().repeated.compare_exchange_strong(kept, made.get(), std::memory_order_acq_rel)) {
     made.release();
   }
 }
@@ -146,7 +168,7 @@ Tensor Tensor::redistribute(const DeviceMesh& mesh, const Placements& placements
   AskedCrossing asked = asked_crossing("redistribute", site, spec(), mesh, placements, order);
   const Cause cause("redistribute", Cause::Wish::asked, site);
   LocalTensor moved = redistribute_across(spec(), asked, local());
-  return arrived(*this, std::move(asked.to), std::move(moved));
+  return arrived(*this, Tensor(std::move(asked.to), std::move(moved)));
 }
 
 PendingTensor Tensor::redistribute_async(const Placements& placements, const ShardOrder& order,

@@ -17,8 +17,20 @@ bool contains(unsigned axes, std::size_t axis) {
   return (axes >> axis & 1U) != 0;
 }
 
+bool are_several(unsigned axes) {
+  return (axes & (axes - 1)) != 0;
+}
+
+/// Some dim is cut by several axes.
+bool is_nested(const Layout& layout) {
+  int deepest = 0;
+  for (std::size_t axis = 0; axis < layout.axes(); ++axis) deepest |= layout.depth(axis);
+  return deepest != 0;
+}
+
 /// With those that cut what one of `axes` has cut.
 unsigned with_inner_axes(const Layout& layout, unsigned axes) {
+  if (!is_nested(layout)) return axes;
   unsigned all = axes;
   for (std::size_t inner = 0; inner < layout.axes(); ++inner) {
     for (std::size_t outer = 0; outer < layout.axes(); ++outer) {
@@ -94,6 +106,55 @@ bool is_cut_anew(const Layout& state, const Layout& target, unsigned axes) {
          state.differs_on(axis, target);
 }
 
+bool all_become_cuts(const Layout& target, unsigned axes) {
+  bool all = true;
+  for (std::size_t axis = 0; axis < target.axes(); ++axis)
+    all = all && (!contains(axes, axis) || target.is_shard(axis));
+  return all;
+}
+
+/// The exchanges from a state that may be on the way to a target.
+class Listing {
+ public:
+  Listing(const Layout& state, const Layout& target, std::vector<Exchange>& list)
+      : state_(state), target_(target), list_(list) {
+    for (std::size_t axis = 0; axis < state.axes(); ++axis) {
+      const bool is_cut = state.is_shard(axis) && is_cut_anew(state, target, 1U << axis);
+      cut_anew_ |= static_cast<unsigned>(is_cut) << axis;
+    }
+  }
+
+  /// Whether there can be one of these axes: an exchange moves several, or cuts one anew.
+  bool may_move(unsigned axes) const { return are_several(axes) || (axes & cut_anew_) != 0; }
+  /// Of all of them at once, and of those that share dims. @param axes with the inner ones
+  void add_groups(unsigned axes, NoCut no_cut) {
+    add(axes, no_cut);
+    // Two are one group, or each is one alone.
+    if (!are_several(axes & (axes - 1)) && (axes & cut_anew_) == 0) return;
+    for (unsigned left = axes; left != 0;) {
+      const unsigned group = connected(state_, target_, left);
+      left &= ~group;
+      if (group != axes) add(group, no_cut);
+    }
+  }
+
+ private:
+  void add(unsigned which, NoCut no_cut) {
+    if (!may_move(which)) return;
+    const Layout next = rearranged(state_, target_, which, no_cut);
+    // An axis of `which` may stay, and the step of one axis is a collective along it.
+    const unsigned moved = axes_of_exchange(state_, next);
+    if (!may_move(moved)) return;
+    const bool is_new = std::ranges::find(list_, next, &Exchange::after) == list_.end();
+    if (is_new && has_ragged_outermost(next)) list_.push_back({next, moved});
+  }
+
+  const Layout& state_;
+  const Layout& target_;
+  std::vector<Exchange>& list_;
+  unsigned cut_anew_ = 0;  ///< axes that alone go from some sizes of their parts to others
+};
+
 }  // namespace
 
 unsigned axes_of_exchange(const Layout& before, const Layout& after) {
@@ -104,34 +165,20 @@ unsigned axes_of_exchange(const Layout& before, const Layout& after) {
   return with_inner_axes(before, axes) | with_inner_axes(after, axes);
 }
 
-std::vector<Layout> exchanges_towards(const Layout& state, const Layout& target) {
+void list_exchanges(const Layout& state, const Layout& target, std::vector<Exchange>& list) {
+  list.clear();
   unsigned leaving = 0, terms = 0;
   for (std::size_t axis = 0; axis < state.axes(); ++axis) {
     const bool moves = state.is_shard(axis) && state.differs_on(axis, target);
     (may_become_term(target, axis) ? terms : leaving) |= static_cast<unsigned>(moves) << axis;
   }
-  std::vector<Layout> layouts;
-  const auto add = [&](unsigned which, NoCut no_cut) {
-    const Layout next = rearranged(state, target, which, no_cut);
-    // An axis of `which` may stay, and the step of one axis is a collective along it.
-    const unsigned moved = axes_of_exchange(state, next);
-    if (std::popcount(moved) < 2 && !is_cut_anew(state, target, moved)) return;
-    const bool is_new = std::ranges::find(layouts, next) == layouts.end();
-    if (is_new && has_ragged_outermost(next)) layouts.push_back(next);
-  };
-  const auto add_groups = [&](unsigned axes, NoCut no_cut) {
-    axes = with_inner_axes(state, axes);
-    add(axes, no_cut);
-    for (unsigned left = axes; left != 0;) {
-      const unsigned group = connected(state, target, left);
-      left &= ~group;
-      add(group, no_cut);
-    }
-  };
-  add_groups(leaving, NoCut::ends);
-  if (terms != 0) add_groups(leaving | terms, NoCut::ends);
-  add_groups(leaving | terms, NoCut::stays);
-  return layouts;
+  Listing listing(state, target, list);
+  const unsigned all = with_inner_axes(state, leaving | terms);
+  if (!listing.may_move(all)) return;
+  listing.add_groups(with_inner_axes(state, leaving), NoCut::ends);
+  if (terms != 0) listing.add_groups(all, NoCut::ends);
+  // Otherwise no axis could stay.
+  if (!all_become_cuts(target, all)) listing.add_groups(all, NoCut::stays);
 }
 
 Layout after_exchange(const Layout& now, const Layout& before, const Layout& after) {
@@ -150,8 +197,8 @@ int copies_after_exchange(const std::vector<int>& mesh_shape, const Layout& befo
 // A rank keeps what its boxes before and after have in common. Where one dim is cut both before and
 // after, they have nothing in common on some rank.
 PlanCost exchange_cost(const std::vector<int>& mesh_shape, const Layout& before,
-                       const Layout& after, double had, double has, const CostModel& costs) {
-  const unsigned axes = axes_of_exchange(before, after);
+                       const Exchange& exchange, double had, double has, const CostModel& costs) {
+  const auto& [after, axes] = exchange;
   double latencies = 0, longest_latency = 0, slowest_seconds_per_byte = 0;
   double ranks = 1;
   bool keeps_nothing = false;

@@ -14,10 +14,16 @@ namespace dtrun::dtensor {
 /// it, and those that cut what these have cut.
 unsigned axes_of_exchange(const Layout& before, const Layout& after);
 
-/// The layouts that an exchange of at least two axes leads to on the way from `state` to `target`:
-/// all of its axes at once, and, where some have nothing to do with the others, those alone. An
-/// axis that is to be Partial stays at its dim, or comes to be the innermost one there.
-std::vector<Layout> exchanges_towards(const Layout& state, const Layout& target);
+struct Exchange {
+  Layout after;
+  unsigned axes;  ///< axes_of_exchange()
+};
+
+/// Those of at least two axes on the way from `state` to `target`: of all axes that move at once,
+/// and, where some have nothing to do with the others, of those alone. An axis that is to be
+/// Partial stays at its dim, or comes to be the innermost one there.
+/// @param list becomes them; a search asks thousands of times
+void list_exchanges(const Layout& state, const Layout& target, std::vector<Exchange>& list);
 
 /// `now` with the exchange that leads from `before` to `after`; it may have axes of one rank that
 /// these do not show.
@@ -29,6 +35,6 @@ int copies_after_exchange(const std::vector<int>& mesh_shape, const Layout& befo
 
 /// @param had, has elements of the fullest rank before and after
 PlanCost exchange_cost(const std::vector<int>& mesh_shape, const Layout& before,
-                       const Layout& after, double had, double has, const CostModel& costs);
+                       const Exchange& exchange, double had, double has, const CostModel& costs);
 
 }  // namespace dtrun::dtensor

@@ -3,23 +3,12 @@
 #include <algorithm>
 
 #include "dtrun/dtensor/layout/box.h"
+#include "plan/exchange_copies.h"
 
 namespace dtrun::dtensor {
 namespace {
 
 using tensors::Shape;
-
-/// Whether a part of a tensor that lies in rows is itself without gaps.
-bool lies_together(const Shape& part, const Shape& whole) {
-  if (tensors::numel(part) == 0) return true;
-  std::int64_t stride = 1, expected = 1;
-  for (std::size_t dim = whole.size(); dim-- > 0;) {
-    if (part[dim] != 1 && stride != expected) return false;
-    stride *= whole[dim];
-    expected *= part[dim];
-  }
-  return true;
-}
 
 /// What a collective copies of it, before or after: all of a part with gaps.
 std::int64_t copied(const Shape& part, const Shape& whole) {
@@ -59,7 +48,7 @@ class StepMemory {
                chunks_copied(before_.shape, step_.after);
       }
       case StepKind::exchange:
-        return exchange_copies();
+        return copied_in_exchange();
       default:
         return 0;
     }
@@ -87,25 +76,10 @@ class StepMemory {
   }
 
   /// Of what this rank gives to each along the axes, and gets from it.
-  std::int64_t exchange_copies() const {
-    std::int64_t elements = 0;
-    std::vector<int> other = coordinate_;
+  std::int64_t copied_in_exchange() const {
     const std::vector<int> axes = step_.axes();
-    for (const int axis : axes) other[static_cast<std::size_t>(axis)] = 0;
-    do {
-      const Box given = intersection(before_, box_at(other, step_.after));
-      const Box got = intersection(after_, box_at(other, step_.before));
-      elements += copied(given.shape, before_.shape) + copied(got.shape, after_.shape);
-    } while (advance(other, axes));
-    return elements;
-  }
-  bool advance(std::vector<int>& coordinate, const std::vector<int>& axes) const {
-    for (const int axis : axes) {
-      const auto at = static_cast<std::size_t>(axis);
-      if (++coordinate[at] < mesh_shape_[at]) return true;
-      coordinate[at] = 0;
-    }
-    return false;
+    return exchange_copies(global_shape_, mesh_shape_, axes, coordinate_, before_, step_.after) +
+           exchange_copies(global_shape_, mesh_shape_, axes, coordinate_, after_, step_.before);
   }
 
   const Shape& global_shape_;
@@ -116,24 +90,85 @@ class StepMemory {
   const Box before_, after_;
 };
 
+/// What a rank has while one stage after the other runs, in elements.
+class Course {
+ public:
+  explicit Course(std::int64_t first) : first_(first), peak_(first), last_(first) {}
+
+  /// A stage that makes `result` out of what the one before has made, which is freed behind it.
+  void pass(std::int64_t result, std::int64_t temporary) {
+    peak_ = std::max(peak_, first_ + on_the_way_ + result + temporary);
+    on_the_way_ = last_ = result;
+  }
+  /// The steps of a plan on a mesh.
+  void pass(const Shape& global_shape, const std::vector<int>& mesh_shape,
+            const std::vector<Step>& steps, const std::vector<int>& coordinate) {
+    for (const Step& step : steps) {
+      if (step.kind == StepKind::relabel) continue;
+      const StepMemory memory(global_shape, mesh_shape, step, coordinate);
+      pass(memory.result(), memory.temporary());
+    }
+  }
+  PlanMemory memory(std::int64_t item_bytes) const {
+    return {first_ * item_bytes, last_ * item_bytes, peak_ * item_bytes};
+  }
+
+ private:
+  const std::int64_t first_;  ///< stays: the program has it
+  std::int64_t on_the_way_ = 0;
+  std::int64_t peak_;
+  std::int64_t last_;
+};
+
+/// A rank's coordinate on a mesh and its part there; none outside of it.
+struct Seat {
+  Seat(const Shape& global_shape, const PlacedLayout& on, int rank) {
+    const auto found = std::ranges::find(on.ranks, rank);
+    if (found == on.ranks.end()) return;
+    auto place = static_cast<int>(found - on.ranks.begin());
+    coordinate.resize(on.mesh_shape.size());
+    for (std::size_t axis = coordinate.size(); axis-- > 0;) {
+      coordinate[axis] = place % on.mesh_shape[axis];
+      place /= on.mesh_shape[axis];
+    }
+    is_taken = true;
+    shape = local_box(global_shape, on.mesh_shape, coordinate, on.layout).shape;
+  }
+  std::int64_t elements() const { return is_taken ? tensors::numel(shape) : 0; }
+
+  bool is_taken = false;
+  std::vector<int> coordinate;
+  Shape shape;
+};
+
 }  // namespace
 
 PlanMemory plan_memory(const Shape& global_shape, const std::vector<int>& mesh_shape,
                        const Layout& from, const std::vector<Step>& steps,
                        const std::vector<int>& coordinate, std::int64_t item_bytes) {
-  const auto elements_in = [&](const Layout& layout) {
-    return tensors::numel(local_box(global_shape, mesh_shape, coordinate, layout).shape);
-  };
-  const std::int64_t first = elements_in(from);
-  std::int64_t peak = first, on_the_way = 0;
-  for (const Step& step : steps) {
-    const StepMemory memory(global_shape, mesh_shape, step, coordinate);
-    const std::int64_t result = memory.result();
-    peak = std::max(peak, first + on_the_way + result + memory.temporary());
-    if (step.kind != StepKind::relabel) on_the_way = result;
+  Course course(tensors::numel(local_box(global_shape, mesh_shape, coordinate, from).shape));
+  course.pass(global_shape, mesh_shape, steps, coordinate);
+  return course.memory(item_bytes);
+}
+
+PlanMemory crossing_memory(const Shape& global_shape, const PlacedLayout& from,
+                           const PlacedLayout& to, const CrossMeshPlan& plan, HostImages images,
+                           int rank, std::int64_t item_bytes) {
+  const PlacedLayout given{from.mesh_shape, from.ranks, plan.given};
+  const PlacedLayout wanted{to.mesh_shape, to.ranks, plan.wanted};
+  const Seat first(global_shape, from, rank), source(global_shape, given, rank),
+      target(global_shape, wanted, rank);
+  Course course(first.elements());
+  if (source.is_taken) course.pass(global_shape, from.mesh_shape, plan.before, source.coordinate);
+  std::int64_t temporary = images == HostImages::before ? source.elements() : 0;
+  for (const BoxMessage& message : BoxMessages(global_shape, given, wanted).of_rank(rank)) {
+    if (message.from == message.to) continue;  // copied from one to the other
+    temporary += copied(message.box.shape, message.from == rank ? source.shape : target.shape);
   }
-  const std::int64_t last = steps.empty() ? first : elements_in(steps.back().after);
-  return {first * item_bytes, last * item_bytes, peak * item_bytes};
+  course.pass(target.elements(), temporary);
+  if (images == HostImages::after) course.pass(target.elements(), 0);
+  if (target.is_taken) course.pass(global_shape, to.mesh_shape, plan.after, target.coordinate);
+  return course.memory(item_bytes);
 }
 
 }  // namespace dtrun::dtensor

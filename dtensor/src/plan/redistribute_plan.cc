@@ -131,12 +131,13 @@ std::vector<Step> plan_redistribute(const Shape& global_shape, const std::vector
   DT_CHECK(from.axes() == mesh_shape.size() && to.axes() == mesh_shape.size());
   if (from == to) return {};
   StepList steps(from);
-  relabel_single_axes(mesh_shape, first_targets(from, to), steps);
+  const bool has_single_axes = std::ranges::find(mesh_shape, 1) != mesh_shape.end();
+  if (has_single_axes) relabel_single_axes(mesh_shape, first_targets(from, to), steps);
   const Route route =
       cheapest_route({global_shape, mesh_shape, costs}, without_single_axes(from, mesh_shape),
                      without_single_axes(to, mesh_shape));
   for (const MoveMade& made : route.moves) steps.make(made);
-  relabel_single_axes(mesh_shape, to.placements(), steps);
+  if (has_single_axes) relabel_single_axes(mesh_shape, to.placements(), steps);
   if (steps.now() != to) {
     // Only the places of axes of one rank in the orders differ, which means nothing to the data.
     const auto single = std::ranges::find(mesh_shape, 1);
@@ -155,7 +156,9 @@ PlanCost plan_cost(const Shape& global_shape, const std::vector<int>& mesh_shape
     const double has = fullest_elements(global_shape, mesh_shape, step.after);
     cost +=
         step.kind == StepKind::exchange
-            ? exchange_cost(mesh_shape, step.before, step.after, had, has, costs)
+            ? exchange_cost(mesh_shape, step.before,
+                            {step.after, axes_of_exchange(step.before, step.after)}, had, has,
+                            costs)
             : step_cost(step.kind, mesh_shape[axis], had, has, costs.item_bytes, costs.link(axis));
   }
   return cost;

@@ -24,7 +24,7 @@ class Visits {
     Move move;
   };
 
-  Visits() : numbers_(64, kNone) {}
+  Visits() : numbers_(64, kNone) { visits_.reserve(numbers_.size() / 4); }
   const Visit& operator[](std::size_t number) const { return visits_[number]; }
   Visit& operator[](std::size_t number) { return visits_[number]; }
   std::size_t size() const { return visits_.size(); }
@@ -82,6 +82,7 @@ class Search {
       best_rate = std::max(best_rate, ground.costs.link(axis).bytes_per_second);
     }
     least_to_move_ = elements_left * static_cast<double>(ground.costs.item_bytes) / best_rate;
+    queue_.reserve(16);
     const std::size_t first = visits_.add(from).first;
     visits_[first].elements = elements(from);
     enqueue(first, at_least({}, from));
@@ -172,10 +173,12 @@ class Search {
         leave_shard(from, state, axis);
       }
     }
-    for (const Layout& next : exchanges_towards(state, target_)) {
-      const auto [number, is_new] = visited(next);
-      const PlanCost cost = exchange_cost(ground_.mesh_shape, state, next, visits_[from].elements,
-                                          visits_[number].elements, ground_.costs);
+    list_exchanges(state, target_, exchanges_);
+    for (const Exchange& exchange : exchanges_) {
+      const auto [number, is_new] = visited(exchange.after);
+      const PlanCost cost =
+          exchange_cost(ground_.mesh_shape, state, exchange, visits_[from].elements,
+                        visits_[number].elements, ground_.costs);
       improve({from, number, is_new}, {.kind = StepKind::exchange}, cost);
     }
   }
@@ -274,6 +277,7 @@ class Search {
   double least_to_move_ = 0;  ///< seconds of the last share of the tensor
   Visits visits_;             ///< the start is number 0
   std::vector<Due> queue_;    ///< a heap, the soonest first
+  std::vector<Exchange> exchanges_;
 };
 
 }  // namespace

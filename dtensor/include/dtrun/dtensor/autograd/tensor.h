@@ -127,11 +127,11 @@ class Tensor : public ElementMethods,
   /// Any placements to any placements on the same mesh. Collective. Target Partial keeps the value
   /// on the first rank of the axis, or each chunk on the rank that has it, and the neutral element
   /// elsewhere (avg: the value everywhere). @throws Error kInvalidArgument
-  Tensor redistribute(const Placements& placements, const ShardOrder& order = {},
+  Tensor redistribute(const Placements& placements, const ShardOrder& order = no_order(),
                       Site site = Site::current()) const;
   /// The same, of placements that stand in braces: a repeated call makes no list of them.
-  Tensor redistribute(std::initializer_list<Placement> placements, const ShardOrder& order = {},
-                      Site site = Site::current()) const;
+  Tensor redistribute(std::initializer_list<Placement> placements,
+                      const ShardOrder& order = no_order(), Site site = Site::current()) const;
   /// To any mesh. What the ranks of both meshes lack goes from one to the other; ranks outside of
   /// both have nothing to do. Collective over the ranks of both. @throws Error kInvalidArgument
   /// where no group has all these ranks
@@ -249,13 +249,19 @@ class Tensor : public ElementMethods,
     std::uint32_t output = 0;            ///< which of the producer's
     View view = View::none;
     std::uint32_t version = 0;  ///< of the elements, when the view was made
-    /// Of the last move that was not `repeated`; only compared, never looked into.
-    mutable std::atomic<const SpecBody*> moved_to = nullptr;
-    mutable std::atomic<const RepeatedMove*> repeated = nullptr;  ///< owned
+    /// The marks of the last four specs that moves led to which were not `repeated`: a tensor that
+    /// never moves twice keeps no more than that.
+    mutable std::atomic<std::uint64_t> moved_to = 0;
+    mutable std::atomic<const RepeatedMove*> repeated = nullptr;  ///< a list, owned
     /// No other thread is in a move of the tensor.
     void forget_moves();
   };
 
+  /// A repeated move takes less time than to make a map.
+  static const ShardOrder& no_order() {
+    static const ShardOrder none;
+    return none;
+  }
   const Body& body() const {
     if (!body_) [[unlikely]]
       refuse_undefined_use();
@@ -268,10 +274,10 @@ class Tensor : public ElementMethods,
     return plain_local();
   }
   void* checked_data(DType wanted) const;
-  /// Null unless this is the first redistribution that this tensor went through twice in a row.
+  /// Null unless this tensor keeps the redistribution as a repeated one.
   const AskedMove* repeated_move(std::span<const Placement> placements) const;
   Tensor moved_by(const AskedMove& move, Site site) const;
-  /// Remembers the first move that comes twice in a row. No communication.
+  /// Keeps the first few moves that come again within four. No communication.
   void note_move(const Placements& placements, const AskedMove& move) const;
   /// Itself, unless nobody else has its elements.
   const Tensor& shown() const;

@@ -24,7 +24,8 @@ struct ExplainedCrossing {
   CrossMeshPlan plan;
   std::vector<std::string> from_axis_names;
   std::vector<std::string> to_axis_names;
-  Traffic traffic;  ///< of this rank
+  Traffic traffic;    ///< of this rank
+  PlanMemory memory;  ///< of this rank, on both meshes' devices together
 };
 
 struct ExplainedArgument {
