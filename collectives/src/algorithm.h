@@ -40,9 +40,11 @@ inline constexpr int kRootedRoundsMachines = 32;
 /// collective go one way: of fewer, sender and receiver copy pieces through a ring at the same
 /// time.
 inline constexpr std::size_t kLentOneWayBytes = (1 << 20) + 1;
-/// The same of a gather where ranks share cores, which take turns instead. Elsewhere there all that
-/// a ring cannot hold is lent.
+/// The same of a gather where ranks share cores, which take turns instead.
 inline constexpr std::size_t kLentCrowdedBytes = 512 << 10;
+/// The same of a scatter there: the root would copy all parts, and those who wait for them share
+/// its core. Of fewer bytes, to ask the kernel for them takes longer than to copy them twice.
+inline constexpr std::size_t kLentPartBytes = 128 << 10;
 /// From so many bytes on a collective is a long one, which goes beside the short ones: they do not
 /// wait for it.
 inline constexpr std::size_t kBulkBytes = 256 << 10;
@@ -91,10 +93,13 @@ constexpr bool is_bulk(OpKind kind, std::size_t bytes) {
 
 /// Smaller messages of such a collective are not lent. Where both sides send, each core is busy
 /// with one copy already, so all that a ring cannot hold is lent.
-constexpr std::size_t least_lent_bytes(OpKind kind, Crowding crowding) {
-  if (kind != OpKind::gather && kind != OpKind::scatter && kind != OpKind::broadcast) return 0;
-  if (crowding == Crowding::alone) return kLentOneWayBytes;
-  return kind == OpKind::gather ? kLentCrowdedBytes : 0;
+/// @param ring the bytes that a ring of the group holds
+constexpr std::size_t least_lent_bytes(OpKind kind, Crowding crowding, std::size_t ring) {
+  const bool has_root =
+      kind == OpKind::gather || kind == OpKind::scatter || kind == OpKind::broadcast;
+  if (crowding == Crowding::alone) return has_root ? std::max(ring, kLentOneWayBytes) : ring;
+  if (kind == OpKind::gather) return std::max(ring, kLentCrowdedBytes);
+  return kind == OpKind::scatter ? std::min(ring, kLentPartBytes) : ring;
 }
 
 /// Where bytes need not cross the network once for each rank.

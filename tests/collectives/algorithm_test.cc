@@ -149,12 +149,26 @@ TEST(AlgorithmTest, BytesAreTheMostThatOneRankShows) {
 }
 
 TEST(AlgorithmTest, MiddleMessagesThatGoOneWayAreNotLent) {
-  EXPECT_EQ(least_lent_bytes(OpKind::gather, Crowding::alone), kLentOneWayBytes);
-  EXPECT_EQ(least_lent_bytes(OpKind::scatter, Crowding::alone), kLentOneWayBytes);
-  EXPECT_EQ(least_lent_bytes(OpKind::gather, Crowding::crowded), kLentCrowdedBytes);
-  EXPECT_EQ(least_lent_bytes(OpKind::scatter, Crowding::crowded), 0U);
-  EXPECT_EQ(least_lent_bytes(OpKind::all_to_all, Crowding::alone), 0U);
-  EXPECT_EQ(least_lent_bytes(OpKind::send, Crowding::alone), 0U);
+  constexpr std::size_t kRing = 256 * kKiB;
+  const auto least = [](OpKind kind, Crowding crowding) {
+    return least_lent_bytes(kind, crowding, kRing);
+  };
+  EXPECT_EQ(least(OpKind::gather, Crowding::alone), kLentOneWayBytes);
+  EXPECT_EQ(least(OpKind::scatter, Crowding::alone), kLentOneWayBytes);
+  EXPECT_EQ(least(OpKind::gather, Crowding::crowded), kLentCrowdedBytes);
+  EXPECT_EQ(least(OpKind::broadcast, Crowding::crowded), kRing);
+  EXPECT_EQ(least(OpKind::all_to_all, Crowding::alone), kRing);
+  EXPECT_EQ(least(OpKind::all_to_all, Crowding::crowded), kRing);
+  EXPECT_EQ(least(OpKind::send, Crowding::crowded), kRing);
+}
+
+TEST(AlgorithmTest, ARootsPartsAreLentEarlierWhereRanksShareCores) {
+  const auto least = [](std::size_t ring) {
+    return least_lent_bytes(OpKind::scatter, Crowding::crowded, ring);
+  };
+  EXPECT_EQ(least(256 * kKiB), 128 * kKiB);
+  // What a small ring cannot hold is lent in any case.
+  EXPECT_EQ(least(64 * kKiB), 64 * kKiB);
 }
 
 TEST(AlgorithmTest, TheReasonIsSaid) {

@@ -144,7 +144,7 @@ TEST(RingTest, APayloadThatDoesNotFitIsLentUntilItIsFetched) {
   EXPECT_FALSE(lending.sender.can_lend(payload));
   RingReceiveChannel receiver(*lending.ring, lending.doorbell, lending.memory.get());
   EXPECT_TRUE(lending.sender.can_lend(payload));
-  EXPECT_FALSE(lending.sender.can_lend(Bytes(payload).first(payload.size() - 1)));
+  EXPECT_EQ(lending.sender.least_lent(), payload.size());
   OutgoingMessage out(1, Fingerprint(), 5, payload);
   while (!out.is_written()) out.step(lending.sender);
   EXPECT_FALSE(out.complete());
@@ -167,6 +167,30 @@ TEST(RingTest, APayloadThatDoesNotFitIsLentUntilItIsFetched) {
   std::byte small[3];
   while (!last.complete()) last.step_payload(receiver, small);
   EXPECT_EQ(small[2], std::byte{3});
+}
+
+TEST(RingTest, APayloadThatFitsIsLentWhereItsSenderSaysSo) {
+  LendingRing lending;
+  RingReceiveChannel receiver(*lending.ring, lending.doorbell, lending.memory.get());
+  const std::vector<std::byte> payload(1000, std::byte{7});
+  OutgoingMessage lent(1, Fingerprint(), 5, payload, payload.size());
+  OutgoingMessage written(1, Fingerprint(), 6, payload, payload.size() + 1);
+  OutgoingMessage usual(1, Fingerprint(), 7, payload);
+  for (OutgoingMessage* const out : {&lent, &written, &usual}) {
+    out->step(lending.sender);
+    EXPECT_TRUE(out->is_written());
+    EXPECT_EQ(out->complete(), out != &lent);
+  }
+  for (int message = 0; message < 3; ++message) {
+    IncomingMessage in;
+    in.step_header(receiver);
+    std::vector<std::byte> target(payload.size());
+    in.step_payload(receiver, target);
+    EXPECT_TRUE(in.complete() && target == payload) << message;
+    EXPECT_EQ(in.header().lent_at != 0, message == 0);
+  }
+  lent.step(lending.sender);
+  EXPECT_TRUE(lent.complete());
 }
 
 TEST(RingTest, APayloadThatIsNotToBeLentGoesThroughTheRingInPieces) {

@@ -194,7 +194,7 @@ TEST_P(DirectTest, PiecesOfAnyLengthComeInAnyOrder) {
     };
     const std::vector<LocalTensor> none;
     int root = 0;
-    for (const std::int64_t count : {1, 3, 1000, 1, 9000, 60000, 2, 70000, 0, 300000, 5}) {
+    for (const std::int64_t count : {1, 3, 1000, 1, 9000, 32768, 60000, 2, 70000, 0, 300000, 5}) {
       root = (root + 1) % size;
       const CallOptions options{.async = count == 2};
       const std::vector<LocalTensor> exchanged = zeros_like(pieces(count, true));
@@ -435,6 +435,18 @@ TEST(DirectFailureTest, ARankThatIsKilledAmongShortMessagesIsNamed) {
   const LocalTensor input = tensors::ones({6}), output = tensors::zeros({6});
   expect_the_killed_rank_is_named(
       [&](const ProcessGroup& group) { group.all_to_all_single(output, input); });
+}
+
+// Where three ranks share two cores, parts of 128 KiB are read where they lie.
+TEST(DirectFailureTest, ARankThatIsKilledAmongLentPartsIsNamed) {
+  constexpr auto kPart = static_cast<std::int64_t>(kLentPartBytes / 4);
+  const LocalTensor part = tensors::zeros({kPart});
+  const std::vector<LocalTensor> parts(3, tensors::ones({kPart})), none;
+  int call = 0;
+  expect_the_killed_rank_is_named([&](const ProcessGroup& group) {
+    const int root = ++call % 3;
+    group.scatter(part, group.rank() == root ? parts : none, root);
+  });
 }
 
 TEST(DirectFailureTest, ARankThatIsKilledAmongShortCallsIsNamed) {

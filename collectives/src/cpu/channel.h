@@ -36,6 +36,8 @@ class SendChannel {
   // A large payload need not be written: it is lent, and the reader fetches it from where it lies.
   /// Whether the reader would fetch this.
   virtual bool can_lend(Bytes) const { return false; }
+  /// So many bytes are lent unless their sender knows better.
+  virtual std::size_t least_lent() const { return 0; }
   /// The payload of the message whose header was written last. @return its number
   virtual std::uint64_t lend() { return 0; }
   virtual bool is_returned(std::uint64_t) const { return true; }

@@ -33,7 +33,7 @@ CollectiveOperation::CollectiveOperation(const std::shared_ptr<GroupEngine>& eng
       inputs_(std::move(collective.inputs)),
       outputs_(std::move(collective.outputs)),
       size_(engine->size()),
-      least_lent_(least_lent_bytes(fingerprint().kind, engine->world()->crowding())),
+      least_lent_(engine->least_lent_in(fingerprint().kind)),
       scratch_(schedule_.scratch_bytes == 0 ? nullptr : new std::byte[schedule_.scratch_bytes]),
       bytes_(CollectiveView{fingerprint(), inputs_, outputs_}.bytes()) {
   if (begun != nullptr) go_on_from(*begun);

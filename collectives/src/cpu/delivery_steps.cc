@@ -19,19 +19,20 @@ std::span<std::byte> bytes_in(const Buffer& buffer) {
 }  // namespace
 
 bool DeliverySteps::can_begin(const Deliveries& all, const CollectiveView& collective,
-                              GroupChannels& channels) {
+                              std::size_t least_lent, GroupChannels& channels) {
   for (int i = 0; i < all.sends(); ++i) {
     const auto [peer, index] = all.send(i);
     const Buffer& part = entry_of(collective.inputs, index);
     if (!all.travels(part.count)) continue;
     SendChannel* const channel = channels.made_to(peer, kLane);
     const std::size_t bytes = sizeof(MessageHeader) + part.bytes();
-    if (channel == nullptr || !channel->has_room(bytes)) return false;
+    if (channel == nullptr || part.bytes() >= least_lent || !channel->has_room(bytes)) return false;
   }
   for (int i = 0; i < all.receives(); ++i) {
     const auto [peer, index] = all.receive(i);
-    if (!all.travels(entry_of(collective.outputs, index).count)) continue;
-    if (channels.made_from(peer, kLane) == nullptr) return false;
+    const Buffer& part = entry_of(collective.outputs, index);
+    if (!all.travels(part.count)) continue;
+    if (channels.made_from(peer, kLane) == nullptr || part.bytes() >= least_lent) return false;
   }
   return true;
 }

@@ -13,9 +13,10 @@ namespace dtrun::collectives::cpu {
 
 class DeliverySteps {
  public:
-  /// Whether all that this rank sends finds room in rings now, and all rings are there.
+  /// Whether all that this rank sends finds room in rings now, all rings are there, and no message
+  /// is lent. @param least_lent of fewer bytes none is
   static bool can_begin(const Deliveries& all, const CollectiveView& collective,
-                        GroupChannels& channels);
+                        std::size_t least_lent, GroupChannels& channels);
   /// Everything, and the own part's copy.
   void send(const Deliveries& all, const CollectiveView& collective, GroupChannels& channels);
   /// Takes what has come. @return whether that is all. A message that is not the awaited one, and

@@ -20,10 +20,6 @@ constexpr std::size_t kLargestRing = 256 << 10;
 constexpr std::size_t kSmallestRing = 16 << 10;
 constexpr std::size_t kAllRingsBytes = 4 << 20;
 
-std::size_t ring_capacity(std::size_t members) {
-  return std::clamp(std::bit_floor(kAllRingsBytes / members), kSmallestRing, kLargestRing);
-}
-
 const char* lane_name(Lane lane) {
   constexpr std::array<const char*, kLanes> kNames = {"prompt", "bulk", "point-to-point"};
   return kNames[static_cast<std::size_t>(lane)];
@@ -75,8 +71,12 @@ void GroupChannels::ring_local_members() {
       world_.doorbell(world_rank(peer)).ring_sleepers();
 }
 
+std::size_t GroupChannels::ring_capacity() const {
+  return std::clamp(std::bit_floor(kAllRingsBytes / peers_.size()), kSmallestRing, kLargestRing);
+}
+
 std::unique_ptr<SendChannel> GroupChannels::make_ring(int peer, Lane lane) {
-  const std::size_t capacity = ring_capacity(peers_.size());
+  const std::size_t capacity = ring_capacity();
   const Offset offset = world_.heap().allocate(ring_bytes(capacity));
   rings_.push_back(offset);
   auto* ring = new (world_.heap().at(offset)) RingHeader();

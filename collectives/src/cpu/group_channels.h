@@ -76,6 +76,9 @@ class GroupChannels {
   /// Of a lane of collectives.
   Meeting& meeting(Lane lane) { return meetings_[static_cast<std::size_t>(lane)]; }
 
+  /// Bytes that a ring to a member on this machine holds.
+  std::size_t ring_capacity() const;
+
   // Memory of the members on this machine.
   bool shares_memory(int peer) const { return world_.shares_memory(world_rank(peer)); }
   GroupTable& table() const { return table_; }

@@ -97,6 +97,10 @@ class GroupEngine : public GroupListener,
   /// Takes the operation in; from now on it is moved. @throws the group's first error
   void submit_collective(const std::shared_ptr<Operation>& operation);
   Situation situation_of(const CollectiveView& collective);
+  /// Of a collective of that kind, smaller messages are not lent.
+  std::size_t least_lent_in(OpKind kind) const {
+    return least_lent_bytes(kind, world_->crowding(), channels_.ring_capacity());
+  }
   /// Tells who asks for it (DTRUN_LOGS=+collectives) which way the collective goes, and why.
   bool says_ways() const { return says_ways_; }
   void log_way(const CollectiveView& collective, const Situation& situation, Way way) const;

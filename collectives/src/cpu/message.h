@@ -31,10 +31,10 @@ struct Progress {
 
 class OutgoingMessage {
  public:
-  /// @param least_lent a smaller payload is not lent
+  /// @param least_lent a smaller payload is not lent; 0: as the channel says
   OutgoingMessage(int peer, const Fingerprint& fingerprint, std::uint32_t tag, Bytes payload,
                   std::size_t least_lent = 0)
-      : peer_(peer), payload_(payload), may_lend_(payload.size() >= least_lent) {
+      : peer_(peer), payload_(payload), least_lent_(least_lent) {
     header_.tag = tag;
     header_.bytes = payload.size();
     header_.fingerprint = fingerprint;
@@ -49,7 +49,8 @@ class OutgoingMessage {
     const Bytes header = std::as_bytes(std::span(&header_, 1));
     if (!std::exchange(is_begun_, true)) {
       channel.begin(payload_.size());
-      if (may_lend_ && channel.can_lend(payload_))
+      const std::size_t least = least_lent_ == 0 ? channel.least_lent() : least_lent_;
+      if (payload_.size() >= least && channel.can_lend(payload_))
         header_.lent_at = reinterpret_cast<std::uintptr_t>(payload_.data());
     }
     if (header_.lent_at != 0) return step_lent(channel, header);
@@ -77,7 +78,7 @@ class OutgoingMessage {
   int peer_;
   MessageHeader header_;
   Bytes payload_;
-  bool may_lend_;
+  std::size_t least_lent_;
   std::size_t done_ = 0;
   std::uint64_t lent_number_ = 0;
   bool is_begun_ = false;

@@ -104,8 +104,7 @@ std::size_t RingReceiveChannel::read(std::span<std::byte> target) {
 }
 
 bool RingSendChannel::can_lend(Bytes payload) const {
-  return payload.size() >= ring_.capacity && ring_.fetches.load(std::memory_order_acquire) != 0 &&
-         PeerMemory::is_readable(payload);
+  return ring_.fetches.load(std::memory_order_acquire) != 0 && PeerMemory::is_readable(payload);
 }
 
 std::size_t RingReceiveChannel::fetch(std::span<std::byte> target, std::uint64_t address) {

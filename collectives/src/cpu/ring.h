@@ -37,8 +37,9 @@ class RingSendChannel : public SendChannel {
   RingSendChannel(RingHeader& ring, Doorbell& peer) : ring_(ring), peer_(peer) {}
   std::size_t write(Bytes first, Bytes second) override;
   bool has_room(std::size_t bytes) override;
-  /// What the ring cannot hold: the sender waits for the receiver anyhow.
   bool can_lend(Bytes payload) const override;
+  /// What the ring cannot hold: the sender waits for the receiver anyhow.
+  std::size_t least_lent() const override { return ring_.capacity; }
   std::uint64_t lend() override { return ++lent_; }
   bool is_returned(std::uint64_t number) const override {
     return ring_.returned.load(std::memory_order_seq_cst) >= number;

@@ -116,7 +116,9 @@ bool GroupEngine::deliver_now(const CollectiveView& collective, const Situation&
   const Deliveries all(situation.kind, spec_.rank, size(), collective.root(),
                        empty_parts_of(collective.fingerprint));
   const std::scoped_lock lock(mutex_);
-  if (!is_eventless() || !DeliverySteps::can_begin(all, collective, channels_)) return false;
+  if (!is_eventless() ||
+      !DeliverySteps::can_begin(all, collective, least_lent_in(situation.kind), channels_))
+    return false;
   if (says_ways_) log_way(collective, situation, Way::messages);
   const std::uint64_t bytes = collective.bytes();
   require_sound(collective.fingerprint, bytes);
