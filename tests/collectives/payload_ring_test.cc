@@ -54,14 +54,16 @@ TEST(PayloadRingTest, NothingUnreadIsOverwrittenAndTheTurnBeforeNeedNotBeRead) {
   }
 }
 
-TEST(PayloadRingTest, AsManySmallOnesAsARankMayBeAheadFindRoom) {
+TEST(PayloadRingTest, AllOfItIsUsedAndThenTheOldestMustBeRead) {
   PayloadRing ring;
   const Turn before = kFirstTurn - 1;
-  for (Turn ahead = 1; ahead < kAhead; ++ahead) {
-    const Turn next = before + ahead;
-    EXPECT_EQ(ring.needed(4096, next, before), before) << ahead;
-    ring.take(4096, next, before);
+  Turn next = kFirstTurn;
+  for (std::size_t used = 0; used < PayloadRing::kBytes; used += 4096, ++next) {
+    EXPECT_EQ(ring.needed(4096, next, before), before) << used;
+    EXPECT_EQ(ring.take(4096, next, before), used);
   }
+  EXPECT_EQ(ring.needed(4096, next, before), kFirstTurn + 1);
+  EXPECT_EQ(ring.needed(3 * 4096, next, before), kFirstTurn + 3);
 }
 
 TEST(PayloadRingTest, RanksSideBySideUseTwoPlacesInTurn) {

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "cpu/payload_ring.h"
 #include "cpu/post.h"
 #include "dtrun/base/error.h"
 #include "dtrun/collectives/process_group.h"
@@ -62,6 +63,15 @@ struct Kind {
   /// @param number of the call, from which all that it moves follows
   void (*call)(const ProcessGroup& group, int root, std::int64_t count, int number);
 };
+
+/// How many calls with so many elements a rank may be ahead, whichever way they go.
+int most_ahead(std::int64_t count) {
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float);
+  if (bytes <= cpu::Post::kInline) return static_cast<int>(kAhead);
+  // A payload begins on a cache line, and one may leave the end of the ring empty.
+  const std::size_t payloads = cpu::PayloadRing::kBytes / (bytes + 63) - 1;
+  return static_cast<int>(std::min<std::size_t>(kAhead, payloads));
+}
 
 double value_of(int number, int rank) {
   return static_cast<double>(number % 1000 * 16 + rank % 16);
@@ -138,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, RunAheadTest, testing::ValuesIn([] {
 
 TEST_P(RunAheadTest, WhoGivesGoesOnBeforeTheOthersHaveCome) {
   const auto [kind, size] = GetParam();
-  for (const std::int64_t count : {0, 1, 2, 6, 7, 100, 512}) {
+  for (const std::int64_t count : {0, 1, 2, 6, 7, 100, 512, 4096}) {
     std::vector<Gate> given(static_cast<std::size_t>(size));
     run_ranks(size, [&, call = kind.call](const ProcessGroup& group) {
       // The first calls of a kind make the channels of those that go by messages.
@@ -147,8 +157,7 @@ TEST_P(RunAheadTest, WhoGivesGoesOnBeforeTheOthersHaveCome) {
       const bool is_giver = gives(group, 0);
       for (int rank = 0; !is_giver && rank < size; ++rank)
         if ((rank == 0) == GetParam().kind.root_gives) given[static_cast<std::size_t>(rank)].pass();
-      for (int number = 0; number < static_cast<int>(kAhead); ++number)
-        call(group, 0, count, number);
+      for (int number = 0; number < most_ahead(count); ++number) call(group, 0, count, number);
       if (is_giver) given[static_cast<std::size_t>(group.rank())].open();
       for (int number = 0; number < 100; ++number) call(group, 0, count, number);
       group.barrier();
@@ -307,7 +316,7 @@ using Calls = std::function<void(const ProcessGroup& group, int number)>;
 void expect_both_are_told(int odd, const Calls& even, const Calls& other, const std::string& of_0,
                           const std::string& of_1) {
   const auto thrown = run_failing_ranks(2, {}, [&](const ProcessGroup& group) {
-    for (int number = 1; number <= 20; ++number)
+    for (int number = 1; number <= static_cast<int>(kAhead) + 10; ++number)
       (group.rank() == 1 && number == odd ? other : even)(group, number);
     group.barrier();
   });
@@ -324,7 +333,8 @@ void expect_both_are_told(int odd, const Calls& even, const Calls& other, const 
 TEST(RunAheadDisagreementTest, OneCallThatDiffersIsNamedAtEveryDepth) {
   const Calls gives = [](const ProcessGroup& g, int) { g.broadcast(flat_ones(2), 0); };
   const Calls takes = [](const ProcessGroup& g, int) { g.reduce(flat_ones(2), 0); };
-  for (const int odd : {1, 2, 7, 16, 17, 20}) {
+  constexpr int kLast = static_cast<int>(kAhead);
+  for (const int odd : {1, 2, 7, kLast - 1, kLast, kLast + 1, kLast + 10}) {
     expect_both_are_told(
         odd, gives, [](const ProcessGroup& g, int) { g.broadcast(flat_ones(3), 0); }, "broadcast",
         "broadcast");

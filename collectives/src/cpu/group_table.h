@@ -56,7 +56,7 @@ struct alignas(128) GroupTable {
   PostCounts post_counts[kCollectiveLanes];
   alignas(128) std::uint32_t members = 0;
   std::uint32_t failure_bytes = 0;
-  char failure[4472] = {};
+  char failure[4216] = {};
 
   static constexpr Turn ahead(Lane lane) { return lane == Lane::prompt ? kAhead : kBulkAhead; }
   /// From a member's first post to the next member's. Those of one turn lie at other page offsets:

@@ -1,6 +1,7 @@
 #include "meeting.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "disagreement.h"
@@ -50,7 +51,8 @@ bool Meeting::begin_turn(std::size_t payload) {
     if (!beside) needed = payloads_.needed(payload, next, needed);
     is_blocked_ = !has_come_to(all_came_, needed) && !have_all_come(needed);
     if (is_blocked_) {
-      // Not the first turn that will do, or the two sides would take turns at each call.
+      // Not the first turn that will do, or the two sides would take turns at each call: where they
+      // share a core, that is a switch to the other.
       const Turn half = next - std::max<Turn>(1, ahead_ / 2);
       awaited_ = has_come_to(needed, half) ? needed : half;
       return false;
@@ -90,14 +92,18 @@ void Meeting::compare_with_those_behind() const {
   }
 }
 
-void Meeting::hash(const Fingerprint& fingerprint) {
-  std::uint64_t words[4] = {};
-  static_assert(sizeof(words) >= sizeof(PostHead::fingerprint));
-  std::memcpy(words, &fingerprint, sizeof(PostHead::fingerprint));
-  for (const std::uint64_t word : words) {
-    hash_ = (hash_ ^ word) * 0x9e3779b97f4a7c15U;
-    hash_ ^= hash_ >> 32;
-  }
+/// Its words are mixed side by side: one after the other they would take longer than a post.
+void Meeting::hash(const Fingerprint& print) {
+  const std::uint64_t kinds = static_cast<std::uint64_t>(print.kind) |
+                              static_cast<std::uint64_t>(print.dtype) << 8 |
+                              static_cast<std::uint64_t>(print.reduce_op) << 16 |
+                              std::uint64_t{static_cast<std::uint32_t>(print.root)} << 32;
+  const std::uint64_t mixed = (print.sequence ^ hash_) * 0x9e3779b97f4a7c15U ^
+                              std::rotl(kinds * 0xbf58476d1ce4e5b9U, 13) ^
+                              std::rotl(print.counts * 0x94d049bb133111ebU, 29) ^
+                              std::rotl(print.shape * 0xd6e8feb86659fd93U, 43);
+  hash_ = (mixed ^ mixed >> 32) * 0x9e3779b97f4a7c15U;
+  hash_ ^= hash_ >> 32;
 }
 
 void Meeting::pass(const Fingerprint& fingerprint) {

@@ -20,7 +20,7 @@ using Turn = std::uint32_t;
 inline constexpr Turn kFirstTurn = 0xffffff00;
 
 /// How many turns a rank may be ahead of the last one: of short collectives. The long ones meet.
-inline constexpr Turn kAhead = 16;
+inline constexpr Turn kAhead = 64;
 inline constexpr Turn kBulkAhead = 1;
 /// A rank that is ahead writes other posts than those that the last rank still reads.
 constexpr Turn posts_of(Turn ahead) {
