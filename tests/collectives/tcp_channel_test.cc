@@ -51,7 +51,7 @@ class TcpChannelTest : public testing::Test {
   }
   /// Sleeps until a socket has something to tell, as a waiting rank does. @return whether it did
   bool await_socket() {
-    const std::uint32_t ticket = world().doorbell().ticket();
+    const std::uint32_t ticket = world().doorbell().take_ticket();
     const Sleeper sleeper(world().doorbell());
     sockets().ring_when_ready();
     world().await_ring(ticket, Deadline::after(seconds(20)));

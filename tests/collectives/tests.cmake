@@ -19,7 +19,7 @@ add_library(dtrun_nccl_simulation STATIC collectives/nccl_simulation.cc collecti
 target_include_directories(dtrun_nccl_simulation PUBLIC ${PROJECT_SOURCE_DIR}/collectives/src)
 target_link_libraries(dtrun_nccl_simulation PUBLIC dtrun_rank_support dtrun::collectives PRIVATE dtrun_flags)
 
-dtrun_test(collectives/tests LINKS dtrun_rank_support SOURCES algorithm backend_spec fingerprint membership schedule)
+dtrun_test(collectives/tests LINKS dtrun_rank_support SOURCES algorithm backend_spec doorbell fingerprint membership payload_ring schedule)
 set(gloo_tests)
 set(gloo_files)
 if(DTRUN_HAVE_GLOO)
@@ -29,7 +29,7 @@ endif()
 # Ranks are threads.
 dtrun_test(collectives/rank_tests LINKS dtrun_conformance dtrun_nccl_simulation dtrun_test_vectors PROCESSORS 2
   SOURCES abort call_counters commons_door conformance cpu_parts direct disagreement failure group_calls lanes lifelines monitored_barrier nccl_batch nccl_blocking nccl_conformance nccl_failure nccl_record
-    nccl_state process_group register_backend shared_tensors shrink staged striped_channel subgroup tcp_channel vectors work ${gloo_tests} WITH ${gloo_files})
+    nccl_state process_group register_backend run_ahead shared_tensors shrink staged striped_channel subgroup tcp_channel vectors work ${gloo_tests} WITH ${gloo_files})
 # Programs that scripts/gpu-check takes to a machine with a GPU.
 dtrun_test(collectives/nccl_test LINKS dtrun_rank_support SOURCES nccl)
 dtrun_test(collectives/nccl_gpu_test LINKS dtrun_conformance PROCESSORS 2 SOURCES nccl_gpu)

@@ -15,7 +15,8 @@ namespace dtrun::collectives::cpu {
 
 class CallHistory {
  public:
-  static constexpr std::size_t kLength = 64;
+  /// More than a rank may be calls ahead of another: the call in which they differ is found.
+  static constexpr std::size_t kLength = 128;
 
   // Every word is stored with release and loaded with acquire, as RankBoard's.
   void write(const Fingerprint& print) {

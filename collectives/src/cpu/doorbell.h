@@ -14,6 +14,7 @@ namespace dtrun::collectives::cpu {
 struct alignas(128) Doorbell {
   std::atomic<std::uint32_t> word{0};
   std::atomic<std::uint32_t> sleepers{0};
+  std::atomic<std::uint32_t> newest{0};  ///< ticket of a sleeper
 
   /// For events that a spinning thread may not see by itself.
   void ring() {
@@ -21,11 +22,25 @@ struct alignas(128) Doorbell {
     if (sleepers.load(std::memory_order_seq_cst) != 0) base::futex_wake_all(word);
   }
   /// For data that a spinning thread sees by itself. The publishing store must be seq_cst: either
-  /// the sleeper's last look sees the data, or this sees the sleeper.
+  /// the sleeper's last look sees the data, or this sees the sleeper. Who has been rung since it
+  /// took its ticket is not rung again: until it runs, which takes long where it waits for a core,
+  /// each ring would be a system call.
   void ring_sleepers() {
-    if (sleepers.load(std::memory_order_seq_cst) != 0) ring();
+    if (sleepers.load(std::memory_order_seq_cst) == 0) return;
+    // A sleeper whose ticket comes into `newest` after this looks after this, and sees the data.
+    if (newest.load(std::memory_order_seq_cst) == word.load(std::memory_order_seq_cst)) ring();
   }
   std::uint32_t ticket() const { return word.load(std::memory_order_seq_cst); }
+  /// The same for a thread that is about to look, and then to sleep.
+  std::uint32_t take_ticket() {
+    const std::uint32_t ticket = this->ticket();
+    std::uint32_t known = newest.load(std::memory_order_seq_cst);
+    // Numbers go around; an older ticket sleeps through no ring.
+    while (static_cast<std::int32_t>(ticket - known) > 0 &&
+           !newest.compare_exchange_weak(known, ticket, std::memory_order_seq_cst)) {
+    }
+    return ticket;
+  }
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 

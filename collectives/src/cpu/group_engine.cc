@@ -381,7 +381,7 @@ bool GroupEngine::spin(const Operation& operation) {
 }
 
 void GroupEngine::await_ring(Operation& operation, Deadline deadline) {
-  const std::uint32_t ticket = world_->doorbell().ticket();
+  const std::uint32_t ticket = world_->doorbell().take_ticket();
   const Sleeper sleeper(world_->doorbell());
   int waiting_for = -1;
   {

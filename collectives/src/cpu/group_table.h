@@ -1,8 +1,8 @@
 // GroupTable: what the members of a group who share memory show one another in a collective: a line
-// for each, all in one place, so that looking at many members touches few pages; and the group's
-// fate: its failure, told once, and who has left. It lies in the commons (the world's group), or in
-// the heap of the first member on the machine. Lines are written by their member only. Members are
-// group ranks; of those on other machines the lines stay empty.
+// and a ring of posts for each, all in one place, so that looking at many members touches few
+// pages; and the group's fate: its failure, told once, and who has left. It lies in the commons
+// (the world's group), or in the heap of the first member on the machine. Lines are written by
+// their member only. Members are group ranks; of those on other machines the lines stay empty.
 #pragma once
 
 #include <atomic>
@@ -21,10 +21,6 @@ using Offset = std::uint64_t;  ///< in a heap; 0: none
 /// Of short collectives, or of long ones: each lane of collectives has a line of its own, and what
 /// is not of one lane stands in the first.
 struct MemberLine {
-  Post posts[2];
-  /// Whoever reads lines one after the other gets the next ones as well, which their writer then
-  /// has to take back: what is written in every call lies apart from what is read in every call.
-  std::byte apart[256];
   alignas(128) std::atomic<Turn> step{kFirstTurn - 1};  ///< the last one that lies in the stage
   std::atomic<std::uint32_t> left{0};                   ///< 1: the member has left the group
   std::atomic<Offset> stage{0};                         ///< in its heap; 0: none yet
@@ -39,9 +35,11 @@ struct MemberLine {
   /// Of the call of this lane in which it has waited for long; a digest of all that must be equal.
   std::atomic<std::uint64_t> waits_in{0};
   std::atomic<std::uint64_t> waits_digest{0};
+  /// Whoever reads lines one after the other gets the next ones as well, which their writer then
+  /// has to take back.
   alignas(128) std::byte apart_from_next[384];
 };
-static_assert(sizeof(MemberLine) == 1024);
+static_assert(sizeof(MemberLine) == 512);
 
 struct alignas(128) GroupTable {
   /// Another one: the memory has been used anew, after all have departed.
@@ -50,15 +48,20 @@ struct alignas(128) GroupTable {
   std::atomic<std::uint32_t> left{0};      ///< lines that say so
   std::atomic<std::uint32_t> long_waits{0};  ///< how often a line's waits_in was written
   std::atomic<std::uint32_t> told{0};        ///< of the failure: 0 no, 1 being written, 2 there
-  /// How many posts there were in all turns of a lane. Who brings a turn's last one wakes the
-  /// sleepers.
-  struct alignas(128) Posts {
-    std::atomic<std::uint64_t> count{0};
+  /// How many posts there were in the turns that use the same ones. Who brings a turn's last one
+  /// wakes the sleepers.
+  struct alignas(128) PostCounts {
+    std::atomic<std::uint32_t> of[kMostPosts];
   };
-  Posts posts[kCollectiveLanes];
+  PostCounts post_counts[kCollectiveLanes];
   alignas(128) std::uint32_t members = 0;
   std::uint32_t failure_bytes = 0;
-  char failure[4472] = {};
+  char failure[4216] = {};
+
+  static constexpr Turn ahead(Lane lane) { return lane == Lane::prompt ? kAhead : kBulkAhead; }
+  /// From a member's first post to the next member's. Those of one turn lie at other page offsets:
+  /// a core delays a load whose address equals that of a recent store modulo 4 KiB.
+  static constexpr std::size_t post_stride(Lane lane) { return posts_of(ahead(lane)) + 2; }
 
   /// The members' lines of a lane, one after the other.
   MemberLine* lines(Lane lane) {
@@ -66,8 +69,15 @@ struct alignas(128) GroupTable {
   }
   MemberLine& line(int member) { return lines(Lane::prompt)[static_cast<std::size_t>(member)]; }
 
+  /// The members' posts of a lane, behind all lines; a member's every post_stride().
+  Post* posts(Lane lane) {
+    auto* const first = reinterpret_cast<Post*>(lines(Lane::prompt) + kCollectiveLanes * members);
+    return lane == Lane::prompt ? first : first + members * post_stride(Lane::prompt);
+  }
+
   static std::size_t bytes(std::size_t members) {
-    return sizeof(GroupTable) + kCollectiveLanes * members * sizeof(MemberLine);
+    return sizeof(GroupTable) + kCollectiveLanes * members * sizeof(MemberLine) +
+           members * posts_of_all_lanes() * sizeof(Post);
   }
   static GroupTable* make_at(std::byte* memory, std::size_t members, std::uint64_t generation) {
     // Before anything else: who compares it never takes the next group's numbers for its own.
@@ -77,10 +87,13 @@ struct alignas(128) GroupTable {
     table->left.store(0, std::memory_order_relaxed);
     table->long_waits.store(0, std::memory_order_relaxed);
     table->told.store(0, std::memory_order_relaxed);
-    for (Posts& posts : table->posts) posts.count.store(0, std::memory_order_relaxed);
+    for (PostCounts& counts : table->post_counts)
+      for (std::atomic<std::uint32_t>& count : counts.of) count.store(0, std::memory_order_relaxed);
     table->members = static_cast<std::uint32_t>(members);
     for (std::size_t line = 0; line < kCollectiveLanes * members; ++line)
       new (&table->lines(Lane::prompt)[line]) MemberLine();
+    for (std::size_t post = 0; post < members * posts_of_all_lanes(); ++post)
+      new (&table->posts(Lane::prompt)[post]) Post();
     return table;
   }
 
@@ -89,6 +102,11 @@ struct alignas(128) GroupTable {
   bool has_failed() const { return told.load(std::memory_order_seq_cst) != 0; }
   /// Empty where who began to tell it has died over that.
   std::string failure_text();
+
+ private:
+  static constexpr std::size_t posts_of_all_lanes() {
+    return post_stride(Lane::prompt) + post_stride(Lane::bulk);
+  }
 };
 static_assert(sizeof(GroupTable) % 512 == 256);
 

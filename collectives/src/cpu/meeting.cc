@@ -1,5 +1,7 @@
 #include "meeting.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "disagreement.h"
@@ -9,7 +11,7 @@ namespace dtrun::collectives::cpu {
 
 namespace {
 
-/// Numbers go around at 2^32; members are at most one apart.
+/// Numbers go around at 2^32; members are never far apart.
 bool has_come_to(Turn theirs, Turn turn) {
   return static_cast<std::int32_t>(theirs - turn) >= 0;
 }
@@ -21,7 +23,10 @@ Meeting::Meeting(World& world, const GroupSpec& spec, GroupTable& table, Lane la
       spec_(spec),
       rank_(spec.rank),
       lines_(table.lines(lane)),
-      posts_(table.posts[static_cast<std::size_t>(lane)].count) {
+      posts_(table.posts(lane)),
+      stride_(GroupTable::post_stride(lane)),
+      ahead_(GroupTable::ahead(lane)),
+      counts_(table.post_counts[static_cast<std::size_t>(lane)]) {
   if (spec.world_ranks.size() < 2 || !world.all_linked(spec.world_ranks)) return;
   for (const int world_rank : spec.world_ranks)
     members_.push_back({&world.doorbell(world_rank), nullptr, nullptr});
@@ -37,44 +42,101 @@ GroupBlock& Meeting::block_of(int rank) {
   return *block;
 }
 
-bool Meeting::begin_turn() {
-  if (met_ != turn_) {
-    for (int peer = 0; peer < size(); ++peer)
-      if (peer != rank_ && !look(peer)) return false;
-    met_ = turn_;
+bool Meeting::begin_turn(std::size_t payload) {
+  const Turn next = turn_ + 1;
+  const bool beside = payload <= Post::kInline;
+  if (!is_blocked_) {
+    Turn needed = next - ahead_;
+    if (!beside && !has_come_to(needed, all_came_)) needed = all_came_;
+    if (!beside) needed = payloads_.needed(payload, next, needed);
+    is_blocked_ = !has_come_to(all_came_, needed) && !have_all_come(needed);
+    if (is_blocked_) {
+      // Not the first turn that will do, or the two sides would take turns at each call: where they
+      // share a core, that is a switch to the other.
+      const Turn half = next - std::max<Turn>(1, ahead_ / 2);
+      awaited_ = has_come_to(needed, half) ? needed : half;
+      return false;
+    }
+  } else if (!have_all_come(awaited_)) {
+    return false;
   }
-  ++turn_;
+  is_blocked_ = false;
+  turn_ = awaited_ = next;
+  if (beside) {
+    payloads_.skip(next);
+  } else {
+    post_of(rank_).place = payloads_.take(payload, next, all_came_);
+  }
   return true;
 }
 
-void Meeting::pass(const Fingerprint& fingerprint) {
-  if (!possible()) return;
-  std::uint32_t words[7];
-  static_assert(sizeof(words) == sizeof(PostHead::fingerprint));
-  std::memcpy(words, &fingerprint, sizeof(words));
-  for (const std::uint32_t word : words) {
-    passing_hash_ = (passing_hash_ ^ word) * 0x9e3779b1U + 1;
-    passing_hash_ ^= passing_hash_ >> 15;
+/// Whether all are at that turn or a later one. @throws Disagreement, EarlierDisagreement
+bool Meeting::have_all_come(Turn needed) {
+  // The newest one saves most looks in the next turns.
+  for (const Turn turn : {turn_, turn_ - (turn_ - needed) / 2, needed}) {
+    int seen = 0;
+    while (seen < size() && (seen == rank_ || has_come(seen, turn))) ++seen;
+    if (seen < size()) continue;
+    for (int peer = 0; peer < size(); ++peer) compare(peer, turn);
+    all_came_ = turn;
+    return true;
+  }
+  return false;
+}
+
+void Meeting::compare_with_those_behind() const {
+  for (int peer = 0; peer < size(); ++peer) {
+    Turn turn = turn_;
+    while (turn != all_came_ && !has_come(peer, turn)) --turn;
+    if (turn != all_came_) compare(peer, turn);
   }
 }
 
-void Meeting::disagree(int peer) const {
-  const Post& theirs = post_of(peer);
-  const Post& ours = post_of(rank_);
-  if (theirs.head.passed != ours.head.passed) throw EarlierDisagreement{peer};
+/// Its words are mixed side by side: one after the other they would take longer than a post.
+void Meeting::hash(const Fingerprint& print) {
+  const std::uint64_t kinds = static_cast<std::uint64_t>(print.kind) |
+                              static_cast<std::uint64_t>(print.dtype) << 8 |
+                              static_cast<std::uint64_t>(print.reduce_op) << 16 |
+                              std::uint64_t{static_cast<std::uint32_t>(print.root)} << 32;
+  const std::uint64_t mixed = (print.sequence ^ hash_) * 0x9e3779b97f4a7c15U ^
+                              std::rotl(kinds * 0xbf58476d1ce4e5b9U, 13) ^
+                              std::rotl(print.counts * 0x94d049bb133111ebU, 29) ^
+                              std::rotl(print.shape * 0xd6e8feb86659fd93U, 43);
+  hash_ = (mixed ^ mixed >> 32) * 0x9e3779b97f4a7c15U;
+  hash_ ^= hash_ >> 32;
+}
+
+void Meeting::pass(const Fingerprint& fingerprint) {
+  if (possible()) hash(fingerprint);
+}
+
+void Meeting::disagree(int peer, Turn turn) const {
+  const Post& theirs = post_of(peer, turn);
+  const Post& ours = post_of(rank_, turn);
+  if (theirs.head.before != ours.head.before) throw EarlierDisagreement{peer};
   throw Disagreement{peer, theirs.fingerprint(), ours.fingerprint()};
 }
 
 void Meeting::post(const Fingerprint& fingerprint, Needed needed) {
   Post& post = post_of(rank_);
-  post.show(passing_hash_, fingerprint);
-  passing_hash_ = 0;
+  post.show(static_cast<std::uint32_t>(hash_), fingerprint);
   post.turn.store(turn_, std::memory_order_seq_cst);
+  claim_next_post();
+  hash(fingerprint);
   if (size() <= kMostWoken) return ring_sleepers();
-  const std::uint64_t posts = posts_.fetch_add(1, std::memory_order_seq_cst) + 1;
-  // Nobody posts in a turn before all have posted in the one before.
-  const bool last = posts % static_cast<std::uint64_t>(size()) == 0;
+  std::atomic<std::uint32_t>& count = counts_.of[turn_ & (posts_of(ahead_) - 1)];
+  const std::uint32_t posts = count.fetch_add(1, std::memory_order_seq_cst) + 1;
+  // Nobody posts in a turn before all have posted in the last one that used the same posts.
+  const bool last = posts % static_cast<std::uint32_t>(size()) == 0;
   if (last || needed == Needed::alone) ring_sleepers();
+}
+
+/// Takes its line back from the caches of those who have read it, while the caller does something
+/// else.
+void Meeting::claim_next_post() const {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(post_of(rank_, turn_ + 1)));
+#endif
 }
 
 void Meeting::open_stage() {

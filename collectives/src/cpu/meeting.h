@@ -3,9 +3,21 @@
 // stages, step by step. Nobody writes to another's memory. All members count turns and steps alike.
 // Owned by the group's channels and used under the engine's lock.
 //
-// A post is used every other turn, a half of a stage every other step. Who writes there must know
-// that all have read what lay there before: a member that has come to turn t - 1 has left turn
-// t - 2.
+// Each rank posts in each turn, and need not wait for those that do not have what it needs: it may
+// be kAhead turns ahead of the last member. Who writes a post must know that all have read what lay
+// there before, 2 kAhead turns ago. It does: before a member comes to turn t, it has seen everybody
+// at turn t - kAhead or later, and compared the posts of such a turn. What it took of a turn's
+// posts, it took before it came to the next turn. So a member at t will not look at posts of
+// t - kAhead or earlier any more, and all are at t - kAhead or later when somebody comes to t.
+// A post's head hashes all calls before it: two heads that are equal say that these were equal.
+//
+// A half of a stage is used every other step: a member that has come to step s - 1 has left step
+// s - 2.
+//
+// Memory order: a post is written, then its turn stored, and its reader loads the turn before it
+// reads the post. The reader's next post is stored after that, and loaded by whoever overwrites the
+// first one. So store-release and load-acquire would do; they are seq_cst because sleepers are rung
+// after a look at their count (doorbell.h).
 #pragma once
 
 #include <cstddef>
@@ -35,36 +47,32 @@ class Meeting {
   static constexpr int kMostWoken = 16;
 
   // Posts: begin_turn(), write to payload(), post(), look for the others'.
-  /// false: not everybody has come to the last turn yet. @throws Disagreement about the last turn
-  bool begin_turn();
+  /// @param payload that this rank shows in it
+  /// @return false: somebody is too far behind to have read what this would overwrite
+  /// @throws Disagreement, EarlierDisagreement about a turn before
+  bool begin_turn(std::size_t payload);
   /// Where this turn's payload goes.
   std::byte* payload(std::size_t bytes) { return payload_of(rank_, bytes); }
   /// Peers that sleep are rung. @param needed: somebody may wait for this post alone
   enum class Needed { with_all, alone };
   void post(const Fingerprint& fingerprint, Needed needed);
-  /// Whether the peer's post of this turn is there. @throws Disagreement
+  /// Whether the peer's post of this turn is there. @throws Disagreement, EarlierDisagreement
   bool look(int peer) const {
-    const Post& post = post_of(peer);
-    if (post.turn.load(std::memory_order_seq_cst) != turn_) return false;
-    if (!(post.head == post_of(rank_).head)) disagree(peer);
+    if (!has_come(peer)) return false;
+    compare(peer, turn_);
     return true;
   }
-  bool has_come(int peer) const {
-    return post_of(peer).turn.load(std::memory_order_seq_cst) == turn_;
-  }
+  bool has_come(int peer) const { return has_come(peer, turn_); }
   /// The peer has come to the next turn, which this rank has not begun.
-  bool is_ahead(int peer) const {
-    const Post& next = line(peer).posts[(turn_ + 1) % 2];
-    return next.turn.load(std::memory_order_seq_cst) == static_cast<Turn>(turn_ + 1);
-  }
+  bool is_ahead(int peer) const { return has_come(peer, turn_ + 1); }
+  /// The peer is so far behind that this rank cannot begin its next turn.
+  bool is_behind(int peer) const { return !has_come(peer, awaited_); }
+  /// For a rank that waits: compares its posts with the newest ones of all who are behind.
+  /// @throws Disagreement, EarlierDisagreement
+  void compare_with_those_behind() const;
   const std::byte* payload(int peer, std::size_t bytes) { return payload_of(peer, bytes); }
   /// This rank has seen everybody's post of this turn.
-  void met() {
-    met_ = turn_;
-    // All have left the turn before, whose post is the next one's: taking its line back from their
-    // caches now, with any store, overlaps with what the caller does until then.
-    own_line().posts[(turn_ + 1) % 2].payload[0] = std::byte{0};
-  }
+  void met() { all_came_ = turn_; }
 
   // Stages, after a turn in which all have met: begin_step(), write to stage(), step(), look for
   // the others'.
@@ -103,27 +111,49 @@ class Meeting {
   };
   MemberLine& line(int rank) const { return lines_[static_cast<std::size_t>(rank)]; }
   MemberLine& own_line() const { return line(rank_); }
-  Post& post_of(int rank) const { return line(rank).posts[turn_ % 2]; }
+  /// The post that a rank shows in that turn.
+  Post& post_of(int rank, Turn turn) const {
+    return posts_[static_cast<std::size_t>(rank) * stride_ + (turn & (posts_of(ahead_) - 1))];
+  }
+  Post& post_of(int rank) const { return post_of(rank, turn_); }
+  /// That turn is at most as far from this rank's as one may be ahead.
+  bool has_come(int peer, Turn turn) const {
+    return post_of(peer, turn).turn.load(std::memory_order_seq_cst) == turn;
+  }
+  bool have_all_come(Turn needed);
+  void claim_next_post() const;
   GroupBlock& block_of(int rank);
-  [[noreturn]] void disagree(int peer) const;
+  /// Of a turn to which both have come.
+  void compare(int peer, Turn turn) const {
+    if (!(post_of(peer, turn).head == post_of(rank_, turn).head)) disagree(peer, turn);
+  }
+  [[noreturn]] void disagree(int peer, Turn turn) const;
   std::byte* payload_of(int rank, std::size_t bytes) {
-    return bytes <= Post::kInline ? post_of(rank).payload : block_of(rank).payloads[turn_ % 2];
+    Post& post = post_of(rank);
+    return bytes <= Post::kInline ? post.payload : block_of(rank).payloads + post.place;
   }
   std::byte* half_of(std::byte* stage) const { return stage + (step_ % 2) * kStageBytes; }
   void ring_sleepers() const;
+  void hash(const Fingerprint& fingerprint);
 
   World& world_;
   const GroupSpec& spec_;
   const int rank_;
   MemberLine* const lines_;
-  std::atomic<std::uint64_t>& posts_;  ///< of all members in all turns
-  int size_ = 0;                       ///< 0: not possible
+  Post* const posts_;
+  const std::size_t stride_;  ///< of a member's posts
+  const Turn ahead_;          ///< how many turns this rank may be ahead of the last one
+  GroupTable::PostCounts& counts_;
+  int size_ = 0;  ///< 0: not possible
   std::vector<Member> members_;
-  Turn turn_ = kFirstTurn - 1;  ///< the last that was begun
-  Turn met_ = kFirstTurn - 1;
+  Turn turn_ = kFirstTurn - 1;      ///< the last that was begun
+  Turn all_came_ = kFirstTurn - 1;  ///< all have come to this one at least, and it was compared
+  Turn awaited_ = kFirstTurn - 1;   ///< where all must come; this turn unless is_blocked_
+  bool is_blocked_ = false;         ///< the next turn could not be begun
+  PayloadRing payloads_;
   Turn step_ = kFirstTurn - 1;  ///< the last that was begun
   Offset stage_ = 0;
-  std::uint32_t passing_hash_ = 0;  ///< of all that have passed since this turn
+  std::uint64_t hash_ = 0;  ///< of all collectives so far
   TransportCounters counters_;
 };
 

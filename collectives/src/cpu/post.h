@@ -1,8 +1,8 @@
 // Post: what a rank shows the members of its group about one collective: its fingerprint and, where
-// they are few, its bytes. It lies in the rank's heap; everybody else only reads it. A rank has two
-// posts per group and uses them in turn. What a reader needs of a small collective lies in one
-// cache line; the call site, which only a message about a disagreement needs, lies in the next one,
-// which stays with its writer.
+// they are few, its bytes. It lies in the group's table; everybody else only reads it. A rank has a
+// ring of posts for each lane of a group and uses them in turn. What a reader needs of a small
+// collective lies in one cache line; the call site, which only a message about a disagreement
+// needs, lies in the next one, which stays with its writer.
 #pragma once
 
 #include <atomic>
@@ -19,10 +19,19 @@ namespace dtrun::collectives::cpu {
 using Turn = std::uint32_t;
 inline constexpr Turn kFirstTurn = 0xffffff00;
 
+/// How many turns a rank may be ahead of the last one: of short collectives. The long ones meet.
+inline constexpr Turn kAhead = 64;
+inline constexpr Turn kBulkAhead = 1;
+/// A rank that is ahead writes other posts than those that the last rank still reads.
+constexpr Turn posts_of(Turn ahead) {
+  return 2 * ahead;
+}
+inline constexpr Turn kMostPosts = posts_of(kAhead);
+static_assert((kMostPosts & (kMostPosts - 1)) == 0, "numbers of turns go around");
+
 /// What all members must show alike. It has no padding: it is compared as bytes.
 struct PostHead {
-  std::uint32_t passed =
-      0;  ///< hash of the collectives since the last turn, which went by messages
+  std::uint32_t before = 0;  ///< hash of all collectives of the lane before this one
   std::byte fingerprint[offsetof(Fingerprint, site)] = {};
 
   bool operator==(const PostHead& other) const {
@@ -35,12 +44,12 @@ struct alignas(128) Post {
 
   std::atomic<Turn> turn{0};  ///< stored last
   PostHead head;
-  alignas(
-      8) std::byte payload[kInline] = {};  ///< of up to kInline bytes; more lie in the post's area
+  std::uint32_t place = 0;  ///< in the rank's PayloadRing, of more bytes than kInline
+  alignas(8) std::byte payload[kInline] = {};  ///< of up to kInline bytes
   char site[sizeof(Fingerprint::site)] = {};
 
-  void show(std::uint32_t passed, const Fingerprint& fingerprint) {
-    head.passed = passed;
+  void show(std::uint32_t before, const Fingerprint& fingerprint) {
+    head.before = before;
     std::memcpy(head.fingerprint, &fingerprint, sizeof(head.fingerprint));
     std::memcpy(site, fingerprint.site, sizeof(site));
   }

@@ -43,7 +43,7 @@ void ProgressThread::run() {
 }
 
 void ProgressThread::round(std::unique_lock<std::mutex>& lock) {
-  const std::uint32_t ticket = doorbell_.ticket();
+  const std::uint32_t ticket = doorbell_.take_ticket();
   const std::vector<Drivable*> now = drivables_;
   std::vector<Drivable*> idle;
   bool moved = false;

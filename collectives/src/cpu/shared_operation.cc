@@ -19,9 +19,13 @@ SharedOperation::SharedOperation(const std::shared_ptr<GroupEngine>& engine, Col
       steps_(steps) {}
 
 bool SharedOperation::step(GroupChannels& channels) {
-  // Who has left will not come any more, even where this rank could go on without it.
-  for (int peer = 0; channels.anybody_left() && peer < plan_.size(); ++peer)
-    if (channels.has_left(peer) && !steps_.has_come(peer, meeting_)) throw LeftError{peer};
+  // Who has left will not come any more, even where this rank could go on without it. It may have
+  // left because it was sure to be done, after a call that is not this rank's.
+  for (int peer = 0; channels.anybody_left() && peer < plan_.size(); ++peer) {
+    if (!channels.has_left(peer) || steps_.has_come(peer, meeting_)) continue;
+    meeting_.compare_with_those_behind();
+    throw LeftError{peer};
+  }
   const SharedSteps::Progress progress =
       is_taken_ ? SharedSteps::Progress::done : steps_.advance(plan_, meeting_);
   if (steps_.is_in_place() && !std::exchange(is_told_, true) && engine().says_ways())

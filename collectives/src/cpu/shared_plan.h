@@ -38,6 +38,14 @@ class SharedPlan {
   int size() const { return size_; }
   /// The most that one member shows to all.
   std::size_t shown_bytes() const { return shown_bytes_; }
+  /// Of what this rank lays beside its post.
+  std::size_t laid_bytes() const { return way_ == Way::post && shows(rank_) ? shown_bytes_ : 0; }
+  /// Whether this rank takes the post of everybody.
+  bool takes_all_posts() const {
+    if (way_ == Way::stages) return true;
+    if (kind() == OpKind::reduce) return is_root();
+    return kind() != OpKind::broadcast || (size_ == 2 && !is_root());
+  }
   Way way() const { return way_; }
   std::int64_t steps() const { return steps_; }
   std::size_t item_bytes() const { return item_bytes_; }

@@ -95,7 +95,7 @@ bool meets(int peer, const SharedPlan& plan) {
 }  // namespace
 
 bool SharedSteps::show(const SharedPlan& plan, Meeting& meeting) {
-  if (!meeting.begin_turn()) return false;
+  if (!meeting.begin_turn(plan.laid_bytes())) return false;
   if (plan.way() == Way::post) {
     lay(plan, meeting, 0, meeting.payload(plan.shown_bytes()));
   } else {
@@ -120,8 +120,7 @@ bool SharedSteps::all_came(const SharedPlan& plan, Meeting& meeting) {
 
 bool SharedSteps::take(const SharedPlan& plan, Meeting& meeting) {
   if (!all_came(plan, meeting)) return false;
-  const bool from_one = plan.kind() == OpKind::broadcast || plan.kind() == OpKind::reduce;
-  if (plan.way() == Way::stages || !from_one) meeting.met();
+  if (plan.takes_all_posts()) meeting.met();
   if (plan.way() == Way::post)
     take_all(plan, meeting, 0, [&](int peer) { return meeting.payload(peer, plan.shown_bytes()); });
   return true;
@@ -155,14 +154,20 @@ bool SharedSteps::all_lie_in_place(const SharedPlan& plan, Meeting& meeting) con
   return true;
 }
 
+/// Who is behind may have made another call, and nothing more to come.
+SharedSteps::Progress SharedSteps::wait(const Meeting& meeting) {
+  meeting.compare_with_those_behind();
+  return Progress::waiting;
+}
+
 SharedSteps::Progress SharedSteps::advance(const SharedPlan& plan, Meeting& meeting) {
   if (met_) return in_place_ ? advance_in_place(plan, meeting) : advance_on_stages(plan, meeting);
   const bool shows = !shown_;
   if (shows) {
     if (plan.way() == Way::stages) meeting.open_stage();
-    if (!show(plan, meeting)) return Progress::waiting;
+    if (!show(plan, meeting)) return wait(meeting);
   }
-  if (!take(plan, meeting)) return shows ? Progress::moved : Progress::waiting;
+  if (!take(plan, meeting)) return shows ? Progress::moved : wait(meeting);
   met_ = true;
   in_place_ = plan.way() == Way::stages && all_lie_in_place(plan, meeting);
   return plan.way() == Way::post ? Progress::done : Progress::moved;
@@ -245,9 +250,8 @@ bool SharedSteps::waits_for(int peer, const SharedPlan& plan, Meeting& meeting) 
     const bool matters = !laid_ || (in_place_ ? plan.is_read_by(peer) : plan.needs(peer));
     return matters && !meeting.has_come_to_step(peer);
   }
-  // Before this rank has shown anything, it waits for all that are still in the turn before.
-  const bool matters = !shown_ || meets(peer, plan);
-  return matters && !meeting.has_come(peer);
+  // Before this rank has shown anything, it waits for those that are far behind.
+  return shown_ ? meets(peer, plan) && !meeting.has_come(peer) : meeting.is_behind(peer);
 }
 
 }  // namespace dtrun::collectives::cpu

@@ -17,6 +17,7 @@ class SharedSteps {
 
   // The post's step in two halves.
   /// Shows this rank's post. @return false: others are still busy with what this would overwrite
+  /// @throws Disagreement, EarlierDisagreement
   bool show(const SharedPlan& plan, Meeting& meeting);
   bool shown() const { return shown_; }
   /// The members' buffers are read where they lie.
@@ -29,6 +30,7 @@ class SharedSteps {
   bool waits_for(int peer, const SharedPlan& plan, Meeting& meeting) const;
 
  private:
+  static Progress wait(const Meeting& meeting);
   bool all_came(const SharedPlan& plan, Meeting& meeting);
   Progress advance_on_stages(const SharedPlan& plan, Meeting& meeting);
   Progress advance_in_place(const SharedPlan& plan, Meeting& meeting);

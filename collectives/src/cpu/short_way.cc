@@ -191,7 +191,9 @@ bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks
   const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
   ShortCall* const call = plan.collective().short_call;
   try {
-    if (!steps.show(plan, meeting(Lane::prompt))) return false;
+    Looks room(world_->crowding(), looks);
+    while (!steps.show(plan, meeting(Lane::prompt)))
+      if (!room.again(call)) return false;
     // Bookkeeping is done here because it overlaps with the members' posts.
     note(plan.collective().fingerprint, Lane::prompt);
     const std::uint64_t bytes = plan.collective().bytes();

@@ -1,0 +1,58 @@
+// PayloadRing: where one rank lays the payloads of its posts that do not fit beside them, and which
+// of its earlier ones must be read before. Private to the rank: a post says where its payload lies.
+// Pure.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "algorithm.h"
+#include "post.h"
+
+namespace dtrun::collectives::cpu {
+
+class PayloadRing {
+ public:
+  static constexpr std::size_t kBytes = 64 << 10;
+  // The payload of the turn before may be unread always. Behind it the end may be left empty.
+  static_assert(3 * kPostBytes <= kBytes && kBytes % kPostBytes == 0);
+
+  /// The first turn to which all must have come before so many bytes find room in the next one;
+  /// never that one. Who has come to a turn has read all of those before.
+  /// @param come all have, as far as is known
+  Turn needed(std::size_t bytes, Turn next, Turn come) const {
+    const std::uint64_t end = place(bytes, next, come) + rounded(bytes);
+    while (end - begins_[come % kMostPosts] > kBytes) ++come;
+    return come;
+  }
+
+  /// Takes the room. @param come as needed() demands @return where it begins
+  std::uint32_t take(std::size_t bytes, Turn next, Turn come) {
+    const std::uint64_t begin = place(bytes, next, come);
+    begins_[next % kMostPosts] = begin;
+    end_ = begin + rounded(bytes);
+    return static_cast<std::uint32_t>(begin % kBytes);
+  }
+  /// The turn has no payload here.
+  void skip(Turn next) { begins_[next % kMostPosts] = end_; }
+
+ private:
+  static constexpr std::uint64_t kLine = 64;
+  static constexpr std::uint64_t rounded(std::size_t bytes) {
+    return (bytes + kLine - 1) / kLine * kLine;
+  }
+  std::uint64_t place(std::size_t bytes, Turn next, Turn come) const {
+    const std::uint64_t left = kBytes - end_ % kBytes;
+    const Turn last = next - 1;
+    // Where nobody is behind, two places in turn stay in the caches.
+    const bool starts_anew = come == last && begins_[last % kMostPosts] % kBytes >= rounded(bytes);
+    return left < rounded(bytes) || (starts_anew && left != kBytes) ? end_ + left : end_;
+  }
+
+  // Positions count all bytes that were ever taken.
+  std::uint64_t end_ = 0;
+  std::array<std::uint64_t, kMostPosts> begins_{};  ///< by turn
+};
+
+}  // namespace dtrun::collectives::cpu

@@ -1,0 +1,79 @@
+// Where the payloads of posts lie: never on one that somebody may still read.
+#include "cpu/payload_ring.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <random>
+
+namespace dtrun::collectives::cpu {
+namespace {
+
+struct Laid {
+  Turn turn;
+  std::size_t begin;
+  std::size_t bytes;
+};
+
+/// How far apart two turns are.
+int distance(Turn from, Turn to) {
+  return static_cast<int>(to - from);
+}
+
+TEST(PayloadRingTest, NothingUnreadIsOverwrittenAndTheTurnBeforeNeedNotBeRead) {
+  for (const std::size_t most : {std::size_t{100}, std::size_t{4096}, kPostBytes}) {
+    std::mt19937 random(static_cast<unsigned>(most));
+    PayloadRing ring;
+    std::deque<Laid> laid;
+    Turn last = kFirstTurn - 1, come = last;
+    for (int call = 0; call < 20000; ++call) {
+      const Turn next = last + 1;
+      // Others come on by some turns, or by none.
+      come += random() % static_cast<unsigned>(distance(come, last) + 1);
+      if (distance(come, next) > static_cast<int>(kAhead)) come = next - kAhead;
+      const std::size_t bytes = random() % 5 == 0 ? 0 : 1 + random() % most;
+      if (bytes == 0) {
+        ring.skip(next);
+      } else {
+        const Turn needed = ring.needed(bytes, next, come);
+        ASSERT_GE(distance(come, needed), 0);
+        ASSERT_LE(distance(needed, last), distance(come, last));
+        ASSERT_NE(needed, next);
+        come = needed;
+        const std::size_t begin = ring.take(bytes, next, come);
+        ASSERT_EQ(begin % 64, 0U);
+        ASSERT_LE(begin + bytes, PayloadRing::kBytes);
+        while (!laid.empty() && distance(laid.front().turn, come) > 0) laid.pop_front();
+        for (const Laid& other : laid)
+          ASSERT_TRUE(begin + bytes <= other.begin || other.begin + other.bytes <= begin)
+              << "turn " << next << " on turn " << other.turn;
+        laid.push_back({next, begin, bytes});
+      }
+      last = next;
+    }
+  }
+}
+
+TEST(PayloadRingTest, AllOfItIsUsedAndThenTheOldestMustBeRead) {
+  PayloadRing ring;
+  const Turn before = kFirstTurn - 1;
+  Turn next = kFirstTurn;
+  for (std::size_t used = 0; used < PayloadRing::kBytes; used += 4096, ++next) {
+    EXPECT_EQ(ring.needed(4096, next, before), before) << used;
+    EXPECT_EQ(ring.take(4096, next, before), used);
+  }
+  EXPECT_EQ(ring.needed(4096, next, before), kFirstTurn + 1);
+  EXPECT_EQ(ring.needed(3 * 4096, next, before), kFirstTurn + 3);
+}
+
+TEST(PayloadRingTest, RanksSideBySideUseTwoPlacesInTurn) {
+  PayloadRing ring;
+  for (Turn call = 0; call < 100; ++call) {
+    const Turn next = kFirstTurn + call;
+    EXPECT_EQ(ring.needed(kPostBytes, next, next - 1), next - 1);
+    EXPECT_EQ(ring.take(kPostBytes, next, next - 1), call % 2 * kPostBytes);
+  }
+}
+
+}  // namespace
+}  // namespace dtrun::collectives::cpu
