@@ -75,6 +75,17 @@ void expect_right(const Example& x, double tolerance) {
   EXPECT_LT(distance(back.value, matmul(weights.transpose(-2, -1), g)), 8 * tolerance);
 }
 
+TEST(AttentionTest, ANanOfAnyBitsInAKeyMakesItsHeadNan) {
+  for (const std::uint32_t bits : {0x7fc00000U, 0x7fc00001U, 0xffffffffU}) {
+    const Example x = example(5, 200, DType::f32);
+    std::memcpy(x.key.data_as<float>() + 20 * 130, &bits, sizeof bits);
+    const LocalTensor nans = isnan(attention(x.query, x.key, x.value, x.form).output);
+    const LocalTensor of_head = nans.select(0, 0).select(0, 0);
+    EXPECT_EQ(sum(of_head.to(DType::i64)).item(), 5 * 35) << bits;
+    EXPECT_EQ(sum(nans.to(DType::i64)).item(), 5 * 35) << bits;
+  }
+}
+
 TEST(AttentionTest, AgreesWithTheFormulaWhateverTheShape) {
   const std::pair<std::int64_t, std::int64_t> shapes[] = {
       {1, 1},   {1, 129}, {1, 300},  {2, 16},   {5, 3},     {7, 65},

@@ -67,6 +67,19 @@ class RowsTest : public ::testing::Test {
   const int before_ = num_threads();
 };
 
+/// A nan has bits of its own, which shifts and sums make a number of.
+TEST_F(RowsTest, ANanOfAnyBitsMakesItsRowNan) {
+  for (const std::uint32_t bits : {0x7fc00000U, 0x7fc00001U, 0xffffffffU, 0x7f800001U}) {
+    const LocalTensor x = randn({3, 67}, {.seed = 5});
+    std::memcpy(x.data_as<float>() + 67 + 40, &bits, sizeof bits);
+    for (const LocalTensor& rows : {softmax(x, 1), log_softmax(x, 1), exp(x).slice(1, 40, 41)}) {
+      const LocalTensor nans = sum(isnan(rows).to(DType::i64), std::vector<int>{1});
+      EXPECT_EQ(nans.select(0, 0).item(), 0) << bits;
+      EXPECT_EQ(nans.select(0, 1).item(), static_cast<double>(rows.size(1))) << bits;
+    }
+  }
+}
+
 TEST_F(RowsTest, BitsDependNeitherOnThreadsNorOnTheLayout) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const LocalTensor x = randn({523, 301}, {.seed = 4}).to(dtype);

@@ -66,7 +66,9 @@ DTRUN_INLINED void raise(Group<float, kBytes>& group) {
     power = power * rest + 1.0f;
     power = power * rest + 1.0f;
     const Vector scaled = (Vector)((Bits)power + ((Bits)shifted << 23));
-    group.part[v] = x < -87.3f ? Vector{} : scaled;
+    // A nan keeps its bits: the shift would make a number of some.
+    const Vector kept = x == x ? scaled : x;
+    group.part[v] = x < -87.3f ? Vector{} : kept;
   }
 }
 template <int kBytes>
@@ -108,8 +110,8 @@ A total_of_lanes(const A* lanes) {
   return halves[0];
 }
 
-/// The greatest of a row's scores and of what was seen before; nan where nothing is to be seen but
-/// a nan.
+/// The greatest of a row's scores and of what was seen before. A nan is left out, and makes the row
+/// nan by its own power; where nothing else is to be seen, the result is nan.
 template <typename A, int kBytes>
 DTRUN_INLINED A greatest_of_row(const A* row, std::int64_t columns, A before) {
   constexpr A kNothing = -std::numeric_limits<A>::infinity();
@@ -213,15 +215,15 @@ DTRUN_INLINED A dot_of(const A* a, const A* b, std::int64_t count) {
   return total;
 }
 
-/// The same for each kind of vectors.
+/// What differs by the vectors that the processor has.
 template <typename A>
-struct Runs {
+struct KernelsForRegisters {
   void (*weigh)(const ScoreTile<A>&, const SeenKeys<A>&);
   void (*weigh_again)(const ScoreTile<A>&, A*, const A*, const A*);
   A (*dot)(const A*, const A*, std::int64_t);
 };
 
-#define DTRUN_RUNS(name, bytes, attribute)                                             \
+#define DTRUN_KERNELS(name, bytes, attribute)                                          \
   template <typename A>                                                                \
   struct name {                                                                        \
     attribute static void weigh(const ScoreTile<A>& scores, const SeenKeys<A>& seen) { \
@@ -234,22 +236,22 @@ struct Runs {
     attribute static A dot(const A* a, const A* b, std::int64_t count) {               \
       return dot_of<A, bytes>(a, b, count);                                            \
     }                                                                                  \
-    static constexpr Runs<A> kRuns = {&weigh, &weigh_again, &dot};                     \
+    static constexpr KernelsForRegisters<A> kAll = {&weigh, &weigh_again, &dot};       \
   };
-DTRUN_RUNS(Anywhere, 16, )
+DTRUN_KERNELS(Anywhere, 16, )
 #if defined(__x86_64__)
-DTRUN_RUNS(Avx2, 32, DTRUN_GROUPS_FOR("avx2,fma"))
-DTRUN_RUNS(Avx512, 64, DTRUN_GROUPS_FOR("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma"))
+DTRUN_KERNELS(Avx2, 32, DTRUN_GROUPS_FOR("avx2,fma"))
+DTRUN_KERNELS(Avx512, 64, DTRUN_GROUPS_FOR("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma"))
 #endif
-#undef DTRUN_RUNS
+#undef DTRUN_KERNELS
 
 template <typename A>
-const Runs<A>& best_runs() {
+const KernelsForRegisters<A>& best_kernels() {
 #if defined(__x86_64__)
-  if (vector_registers() == VectorRegisters::avx512) return Avx512<A>::kRuns;
-  if (vector_registers() == VectorRegisters::avx2) return Avx2<A>::kRuns;
+  if (vector_registers() == VectorRegisters::avx512) return Avx512<A>::kAll;
+  if (vector_registers() == VectorRegisters::avx2) return Avx2<A>::kAll;
 #endif
-  return Anywhere<A>::kRuns;
+  return Anywhere<A>::kAll;
 }
 
 template <typename A>
@@ -267,13 +269,13 @@ DTRUN_MULTIVERSION void add_row(A* row, const A* other, std::int64_t count) {
 
 template <typename A>
 void AttentionKernels<A>::weigh(const ScoreTile<A>& scores, const SeenKeys<A>& seen) {
-  best_runs<A>().weigh(scores, seen);
+  best_kernels<A>().weigh(scores, seen);
 }
 
 template <typename A>
 void AttentionKernels<A>::weigh_again(const ScoreTile<A>& scores, A* gradients, const A* logsumexp,
                                       const A* dots) {
-  best_runs<A>().weigh_again(scores, gradients, logsumexp, dots);
+  best_kernels<A>().weigh_again(scores, gradients, logsumexp, dots);
 }
 
 template <typename A>
@@ -283,7 +285,7 @@ A AttentionKernels<A>::total(const A* lanes) {
 
 template <typename A>
 A AttentionKernels<A>::dot(const A* a, const A* b, std::int64_t count) {
-  return best_runs<A>().dot(a, b, count);
+  return best_kernels<A>().dot(a, b, count);
 }
 
 template <typename A>

@@ -89,7 +89,9 @@ inline float exp_of_negative(float x) {
   power = power * rest + 1.0f;
   const std::uint32_t exponent = std::bit_cast<std::uint32_t>(shifted) << 23;
   const float scaled = std::bit_cast<float>(std::bit_cast<std::uint32_t>(power) + exponent);
-  return x < -87.3f ? 0.0f : scaled;
+  // A nan keeps its bits: the shift would make a number of some.
+  const float kept = x == x ? scaled : x;
+  return x < -87.3f ? 0.0f : kept;
 }
 inline double exp_of_negative(double x) {
   return ::exp(x);
