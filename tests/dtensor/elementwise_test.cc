@@ -11,6 +11,7 @@
 #include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/ops/products.h"
 #include "dtrun/dtensor/ops/rows.h"
@@ -279,6 +280,21 @@ TEST(ElementwiseTest, AWholeQuotientIsFlatToBothOperands) {
     (div(c, 2, rounding) + c * c).sum().backward();
     EXPECT_EQ(c.grad().to_vector(), (Values{-15, 15}));
   }
+}
+
+TEST(ElementwiseTest, ZerosOfAFlatGradientAreNotSent) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor x = ones({8, 3}, mesh, {Shard(0)}).requires_grad_();
+    const Tensor row = full({3}, 2, mesh, {Replicate()}).requires_grad_();
+    const Tensor quotient = div(x, row, Rounding::floor);
+    const Tensor slope = ones_like(quotient);
+    const CommCounter counter;
+    quotient.backward(slope);
+    EXPECT_EQ(counter.get_total_counts(), 0);
+    EXPECT_EQ(row.grad().to_vector(), (Values{0, 0, 0}));
+    EXPECT_EQ(x.grad().full_tensor().to_vector(), Values(24, 0));
+  });
 }
 
 TEST(ElementwiseTest, MethodsAreTheFunctions) {

@@ -102,13 +102,7 @@ Tensors FunctionNode::finish(const base::Counted<FunctionNode>& node,
 }
 
 Tensor FunctionNode::zeros_of(std::size_t result) const {
-  const Edge& like = results_[result];
-  const tensors::TensorOptions options{like.dtype, devices_[result]};
-  if (!like.spec) return tensors::zeros(like.shape, options);
-  Spec spec = make_spec(like.spec.mesh(), without_partials(like.spec.placements()), like.shape,
-                        like.dtype, like.spec.shard_order());
-  LocalTensor local = tensors::zeros(spec.local_box().shape, options);
-  return Tensor(std::move(spec), std::move(local));
+  return results_[result].zeros(devices_[result]);
 }
 
 Tensors FunctionNode::backward(std::span<const Tensor> gradients) {

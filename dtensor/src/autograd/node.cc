@@ -16,6 +16,15 @@ Edge Edge::to(const Tensor& input) {
   return {Graph::producer(input), Graph::output(input), input.dtype(), input.shape(), input.spec()};
 }
 
+Tensor Edge::zeros(Device device) const {
+  const tensors::TensorOptions options{dtype, device};
+  if (!spec) return tensors::zeros(shape, options);
+  Spec whole =
+      make_spec(spec.mesh(), without_partials(spec.placements()), shape, dtype, spec.shard_order());
+  LocalTensor local = tensors::zeros(whole.local_box().shape, options);
+  return Tensor(std::move(whole), std::move(local));
+}
+
 std::uint64_t Node::next_sequence() {
   static thread_local std::uint64_t last = 0;
   return ++last;

@@ -25,6 +25,8 @@ struct Edge {
   Spec spec;
 
   static Edge to(const Tensor& input);
+  /// A gradient of zeros: laid out as the input, Replicate where that is Partial. Sends nothing.
+  Tensor zeros(Device device) const;
 };
 
 using GradientHook = std::function<Tensor(const Tensor& gradient)>;

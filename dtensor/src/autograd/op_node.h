@@ -74,6 +74,8 @@ class Context {
   const Shape& shape(std::size_t which) const { return node_.edges()[which].shape; }
   DType dtype(std::size_t which) const { return node_.edges()[which].dtype; }
   bool needs(std::size_t which) const { return node_.needs(which); }
+  /// A gradient of zeros for that input. Sends nothing.
+  Tensor zeros(std::size_t which) const { return node_.edges()[which].zeros(gradient_.device()); }
   std::size_t inputs() const { return node_.edges().size(); }
   std::optional<ResultWish> wish(std::size_t which) const { return node_.wish(which); }
   const A& attributes() const { return attributes_; }

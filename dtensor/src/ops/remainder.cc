@@ -31,9 +31,7 @@ constexpr NumberOp with_a_number(std::string_view name,
 /// Of a whole quotient, which is flat wherever it has a derivative. PyTorch's div with a rounding
 /// mode gives zeros, too; its floor_divide refuses a backward.
 Tensors flat(const Context<None, None>& c) {
-  const Tensor zeros = zeros_like(c.grad());
-  return {c.needs(0) ? back_to(c, 0, zeros) : Tensor(),
-          c.needs(1) ? back_to(c, 1, zeros) : Tensor()};
+  return {c.needs(0) ? c.zeros(0) : Tensor(), c.needs(1) ? c.zeros(1) : Tensor()};
 }
 Tensors flat(const NumberContext& c) {
   return {zeros_like(c.grad()).to(c.dtype(0))};
