@@ -46,10 +46,8 @@ struct Target {
 };
 
 /// oneDNN's, in the calling thread alone; what the program has told OpenMP stays as it was.
-void run_in_one_thread(const OneDnn& library, const MatrixView& a, const MatrixView& b,
-                       const Target<float>& to) {
-  const BlasOperand left = blas_operand(a);
-  const BlasOperand right = blas_operand(b);
+void run_in_one_thread(const OneDnn& library, const MatrixView& a, const BlasOperand& left,
+                       const MatrixView& b, const BlasOperand& right, const Target<float>& to) {
   const auto letter = [](const BlasOperand& side) { return side.runs == Runs::rows ? 'N' : 'T'; };
   const int before = library.max_threads();
   library.set_threads(1);
@@ -100,7 +98,7 @@ void gemm(const MatrixView& a, const MatrixView& b, const Target<float>& to) {
   constexpr std::int64_t kWorthIt = 64 * 64 * 64;
   const bool is_large = a.rows * a.columns * b.columns >= kWorthIt;
   if (const OneDnn* const library = is_large && suits_onednn(left, right) ? onednn() : nullptr) {
-    return run_in_one_thread(*library, a, b, to);
+    return run_in_one_thread(*library, a, left, b, right, to);
   }
   openblas().sgemm(CblasRowMajor, transpose_of(left), transpose_of(right), static_cast<int>(a.rows),
                    static_cast<int>(b.columns), static_cast<int>(a.columns), to.alpha,

@@ -67,9 +67,10 @@ struct ProductForm {
 };
 
 /// The product, row-major, in that form. f32: oneDNN where it is found and the faster one, else
-/// OpenBLAS; f64: OpenBLAS; both leave a and b unread where alpha is 0. bf16: products of pairs (AMX, AVX-512)
-/// where the CPU has them; f16, and bf16 elsewhere: f32 blocks; the sum with the addend is rounded
-/// once. i64, i32, u8: own loops, which wrap and want row-major inputs. Other dtypes: DT_CHECK.
+/// OpenBLAS; f64: OpenBLAS; both leave a and b unread where alpha is 0. bf16: products of pairs
+/// (AMX, AVX-512) where the CPU has them; f16, and bf16 elsewhere: f32 blocks; the sum with the
+/// addend is rounded once. i64, i32, u8: own loops, which wrap and want row-major inputs. Other
+/// dtypes: DT_CHECK.
 void multiply_matrices(DType dtype, const MatrixView& a, const MatrixView& b, void* result,
                        const ProductForm& form = {});
 

@@ -1,6 +1,6 @@
 // OneDnn: what is called of oneDNN, as a table. Its f32 products take 0.85 to 0.95 of OpenBLAS's
-// time, but for what blas.cc says of AVX2. The library is opened at the first large product; where it
-// is not there, OpenBLAS does.
+// time, but for what blas.cc says of AVX2. The library is opened at the first large product; where
+// it is not there, OpenBLAS does.
 #pragma once
 
 #include <cstdint>

@@ -243,6 +243,16 @@ Compared expect_no_cheaper_way_at_any_cost(const Shape& shape, const std::vector
 const std::vector<ReduceOp> kOfAllKinds = {ReduceOp::sum, ReduceOp::avg, ReduceOp::max};
 
 // What moves one axis alone is a collective along it already.
+TEST(ExchangeTest, OneAxisThatIsCutIntoOtherSizesIsOneToo) {
+  const Layout from = make_layout({8}, {2}, {Shard(0, {3, 5})});
+  const Layout target = make_layout({8}, {2}, {Shard(0, {6, 2})});
+  std::vector<Exchange> list;
+  list_exchanges(from, target, list);
+  ASSERT_EQ(list.size(), 1U);
+  EXPECT_EQ(list[0].axes, 1U);
+  EXPECT_EQ(list[0].after, target);
+}
+
 TEST(ExchangeTest, EveryOneOnTheWayMovesSeveralAxes) {
   std::size_t exchanges = 0;
   std::vector<Exchange> list;

@@ -203,7 +203,8 @@ TEST(CommunicationTest, SharedMemoryCarriesJustTheBytesThatArePredictedForEachRa
   expect_carried_over(collectives::Transport::automatic);
 }
 
-// On this machine no group is so large that ranks pass on what others have sent them.
+// Ranks of one machine never pass on what others have sent them: that is done between machines
+// only.
 TEST(CommunicationTest, TcpCarriesJustTheBytesThatArePredictedForEachRank) {
   expect_carried_over(collectives::Transport::tcp);
 }

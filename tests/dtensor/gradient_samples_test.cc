@@ -18,18 +18,11 @@ constexpr double kStep = 1e-6;
 /// Whole numbers stand on the jumps of quotients and remainders, and f32 knows no such small steps;
 /// PyTorch's recorded cases have their gradients.
 bool has_differences(const OperatorSample& sample) {
-  static const std::set<std::string> kHaveNone = {"floor_divide",
-                                                  "floor_divide_",
-                                                  "trunc_divide",
-                                                  "div, rounded",
-                                                  "remainder",
-                                                  "fmod",
-                                                  "remainder (number)",
-                                                  "fmod (number)",
-                                                  "remainder of a number",
-                                                  "remainder_",
-                                                  "fmod_",
-                                                  "to"};
+  static const std::set<std::string> kHaveNone = {
+      "floor_divide",       "floor_divide_", "trunc_divide",
+      "div, rounded",       "remainder",     "fmod",
+      "remainder (number)", "fmod (number)", "remainder of a number",
+      "remainder_",         "fmod_",         "to"};
   return !kHaveNone.contains(sample.name) &&
          tensors::is_floating_point(sample.run(sample.inputs).dtype());
 }

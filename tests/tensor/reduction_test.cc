@@ -32,6 +32,7 @@ const Reduce kReductions[] = {
     [](const LocalTensor& x, const std::vector<int>& dims) { return mean(x, dims); },
     [](const LocalTensor& x, const std::vector<int>& dims) { return amax(x, dims); },
     [](const LocalTensor& x, const std::vector<int>& dims) { return var(x, dims); },
+    [](const LocalTensor& x, const std::vector<int>& dims) { return norm(x, 1, dims); },
     [](const LocalTensor& x, const std::vector<int>& dims) { return norm(x, 2, dims); },
     [](const LocalTensor& x, const std::vector<int>& dims) { return norm(x, 3, dims); },
     [](const LocalTensor& x, const std::vector<int>& dims) { return logsumexp(x, dims); },
@@ -77,14 +78,16 @@ TEST_F(ReductionTest, BitsOfScansDependNeitherOnThreadsNorOnTheLayout) {
 }
 
 TEST_F(ReductionTest, BitsDoNotDependOnTheLayout) {
-  const LocalTensor x = randn({5, 2500, 33}, {.seed = 9});
-  const LocalTensor turned = x.permute({2, 0, 1}).clone().permute({1, 2, 0});
-  const LocalTensor spread = empty({5, 2500, 99}).slice(2, 0, 99, 3).copy_(x);
-  for (const Reduce& reduce : kReductions) {
-    for (const std::vector<int>& dims : {std::vector<int>{1}, {2}, {0}, {1, 2}, {0, 2}}) {
-      const LocalTensor expected = reduce(x, dims);
-      EXPECT_TRUE(has_same_bits(reduce(turned, dims), expected));
-      EXPECT_TRUE(has_same_bits(reduce(spread, dims), expected));
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const LocalTensor x = randn({5, 2500, 33}, {.seed = 9}).to(dtype);
+    const LocalTensor turned = x.permute({2, 0, 1}).clone().permute({1, 2, 0});
+    const LocalTensor spread = empty({5, 2500, 99}, {dtype}).slice(2, 0, 99, 3).copy_(x);
+    for (const Reduce& reduce : kReductions) {
+      for (const std::vector<int>& dims : {std::vector<int>{1}, {2}, {0}, {1, 2}, {0, 2}}) {
+        const LocalTensor expected = reduce(x, dims);
+        EXPECT_TRUE(has_same_bits(reduce(turned, dims), expected));
+        EXPECT_TRUE(has_same_bits(reduce(spread, dims), expected));
+      }
     }
   }
 }

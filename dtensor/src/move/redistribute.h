@@ -62,7 +62,8 @@ AskedMove with_direct_step(const Spec& from, AskedMove move);
 /// The mesh remembers what was asked for before. @throws Error as asked_spec
 AskedMove asked_move(std::string_view call, const base::CallSite& site, const Spec& from,
                      const Placements& placements, const ShardOrder& order);
-/// @return of a direct move a tensor of the shape and dtype of `to` in any case
+/// @return where move.direct is set, a tensor of just the shape and dtype of `to`, also where an
+/// observer forbade the move: the caller does not check again
 tensors::LocalTensor run_move(const Spec& from, const AskedMove& move,
                               const tensors::LocalTensor& local);
 

@@ -129,7 +129,8 @@ class Listing {
   /// Of all of them at once, and of those that share dims. @param axes with the inner ones
   void add_groups(unsigned axes, NoCut no_cut) {
     add(axes, no_cut);
-    // Two are one group, or each is one alone.
+    // Two axes are either the group already added, or each a group of its own, which no exchange
+    // moves unless it is cut into other sizes.
     if (!are_several(axes & (axes - 1)) && (axes & cut_anew_) == 0) return;
     for (unsigned left = axes; left != 0;) {
       const unsigned group = connected(state_, target_, left);

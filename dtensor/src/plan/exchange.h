@@ -19,10 +19,11 @@ struct Exchange {
   unsigned axes;  ///< axes_of_exchange()
 };
 
-/// Those of at least two axes on the way from `state` to `target`: of all axes that move at once,
-/// and, where some have nothing to do with the others, of those alone. An axis that is to be
-/// Partial stays at its dim, or comes to be the innermost one there.
-/// @param list becomes them; a search asks thousands of times
+/// Those on the way from `state` to `target` of several axes, or of one that is cut into other
+/// sizes: of all axes that move at once, and, where some have nothing to do with the others, of
+/// those alone. An axis that is to be Partial stays at its dim, or comes to be the innermost one
+/// there.
+/// @param list is overwritten; reused, because a search calls this thousands of times
 void list_exchanges(const Layout& state, const Layout& target, std::vector<Exchange>& list);
 
 /// `now` with the exchange that leads from `before` to `after`; it may have axes of one rank that

@@ -96,6 +96,10 @@ DTRUN_PHILOX(philox_avx512, "avx512f", 8, DTRUN_MULTIPLY_512,
              DTRUN_PLACES(0, 8, 1, 9, 2, 10, 3, 11), DTRUN_PLACES(4, 12, 5, 13, 6, 14, 7, 15))
 DTRUN_PHILOX(philox_avx2, "avx2", 4, DTRUN_MULTIPLY_256, DTRUN_PLACES(0, 4, 1, 5),
              DTRUN_PLACES(2, 6, 3, 7))
+#undef DTRUN_PHILOX
+#undef DTRUN_PLACES
+#undef DTRUN_MULTIPLY_512
+#undef DTRUN_MULTIPLY_256
 #endif
 
 /// The bits of `pairs` pairs, at most kMostPairs.

@@ -137,9 +137,10 @@ constexpr DType kFoldDType = std::is_same_v<T, double>     ? DType::f64
                              : std::is_same_v<T, BFloat16> ? DType::bf16
                                                            : DType::i64;
 
-/// A lane waits for its last operation rather than for the function.
+/// Whether a lane waits for the operation before rather than for the function of the element: then
+/// four runs at once take the time of one.
 template <typename Map>
-constexpr bool kIsCheap =
+constexpr bool kMapIsFasterThanFold =
     std::is_same_v<Map, Itself> || std::is_same_v<Map, Magnitude> || std::is_same_v<Map, Squared>;
 
 /// T: how the elements lie in memory.
@@ -153,9 +154,10 @@ FoldKernel simple_fold() {
                     &join_states<A, &apply_to<Op, A>>,
                     &simple_finish<Op, A, kFinish>};
   if constexpr (std::is_same_v<Map, Itself>) kernel.panel = &simple_panel<Op, T>;
-  constexpr bool kWaits =
+  constexpr bool kFoldHasLatency =
       std::is_same_v<Op, Add> || (std::is_same_v<Op, Multiply> && std::is_floating_point_v<A>);
-  if constexpr (kWaits && kIsCheap<Map>) kernel.four = &simple_four<Op, T, Map>;
+  if constexpr (kFoldHasLatency && kMapIsFasterThanFold<Map>)
+    kernel.four = &simple_four<Op, T, Map>;
   kernel.blocks_share = kIsExtreme<Op>;
   return kernel;
 }

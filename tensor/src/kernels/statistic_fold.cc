@@ -49,12 +49,13 @@ FoldKernel moments_fold() {
           &finish_each<A, Moments, &moments_finish<A, kFinish>>};
 }
 
-// The greatest element, and the sum of what the others are to it.
-// libm's logarithm, as in simple_fold.h.
+// libm's, never a vector version: a result's bits do not depend on how many there are.
 template <typename A>
 __attribute__((noinline)) A log_of_one(A value) {
   return std::log(value);
 }
+
+// The greatest element, and the sum of what the others are to it.
 template <typename A>
 struct ScaledSum {
   A greatest;
