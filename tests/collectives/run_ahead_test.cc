@@ -300,11 +300,19 @@ TEST_P(RunAheadMixTest, EveryCallGetsItsOwn) {
   });
 }
 
-// Turns begin shortly before the end of their numbers.
+// Turns begin shortly before the end of their numbers: rank 0 is ahead of it, rank 1 behind.
 TEST(RunAheadNumbersTest, TurnsGoAroundWhileOneIsAhead) {
-  run_ranks(2, [](const ProcessGroup& group) {
-    for (int number = 0; number < 1000; ++number) broadcast(group, 0, number % 9, number);
-    for (int number = 0; number < 1000; ++number) reduce(group, 0, number % 9, number);
+  constexpr int kUntilEnd = static_cast<int>(0U - cpu::kFirstTurn);
+  constexpr int kBehind = kUntilEnd - static_cast<int>(kAhead) / 2;
+  Gate around;
+  run_ranks(2, [&](const ProcessGroup& group) {
+    for (int number = 0; number < kBehind; ++number) broadcast(group, 0, number % 9, number);
+    if (group.rank() == 1) around.pass();
+    for (int number = 0; number < static_cast<int>(kAhead); ++number)
+      broadcast(group, 0, number % 9, number);
+    if (group.rank() == 0) around.open();
+    for (int number = 0; number < 500; ++number) broadcast(group, 0, number % 9, number);
+    for (int number = 0; number < 500; ++number) reduce(group, 0, number % 9, number);
   });
 }
 
