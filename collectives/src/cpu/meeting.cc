@@ -33,18 +33,26 @@ Meeting::Meeting(World& world, const GroupSpec& spec, GroupTable& table, Lane la
   size_ = static_cast<int>(members_.size());
 }
 
-GroupBlock& Meeting::block_of(int rank) {
-  const auto index = static_cast<std::size_t>(rank);
-  GroupBlock*& block = members_[index].block;
-  if (block == nullptr)
-    block = reinterpret_cast<GroupBlock*>(
-        world_.at(spec_.world_ranks[index], spec_.memory[index].block));
-  return *block;
+/// Before the first post with one there: a peer that sees the post can see the area.
+void Meeting::open_payloads() {
+  if (payload_area_ != 0) return;
+  payload_area_ = world_.heap().allocate(PayloadRing::kBytes);
+  members_[static_cast<std::size_t>(rank_)].payloads = world_.heap().at(payload_area_);
+  own_line().payloads.store(payload_area_, std::memory_order_release);
+}
+
+std::byte* Meeting::payloads_of(int rank) {
+  Member& member = members_[static_cast<std::size_t>(rank)];
+  if (member.payloads == nullptr)
+    member.payloads = world_.at(spec_.world_ranks[static_cast<std::size_t>(rank)],
+                                line(rank).payloads.load(std::memory_order_acquire));
+  return member.payloads;
 }
 
 bool Meeting::begin_turn(std::size_t payload) {
   const Turn next = turn_ + 1;
   const bool beside = payload <= Post::kInline;
+  if (!beside) open_payloads();
   if (!is_blocked_) {
     Turn needed = next - ahead_;
     if (!beside && !has_come_to(needed, all_came_)) needed = all_came_;
@@ -124,10 +132,7 @@ void Meeting::post(const Fingerprint& fingerprint, Needed needed) {
   claim_next_post();
   hash(fingerprint);
   if (size() <= kMostWoken) return ring_sleepers();
-  std::atomic<std::uint32_t>& count = counts_.of[turn_ & (posts_of(ahead_) - 1)];
-  const std::uint32_t posts = count.fetch_add(1, std::memory_order_seq_cst) + 1;
-  // Nobody posts in a turn before all have posted in the last one that used the same posts.
-  const bool last = posts % static_cast<std::uint32_t>(size()) == 0;
+  const bool last = counts_.is_last(turn_ & (posts_of(ahead_) - 1), size());
   if (last || needed == Needed::alone) ring_sleepers();
 }
 

@@ -209,8 +209,10 @@ bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks
   } catch (const Disagreement&) {
     // The Operation below finds the disagreement again and reports it.
   } catch (const EarlierDisagreement&) {
-  } catch (const base::Error&) {  // a peer's memory cannot be mapped
-    if (number == 0) throw;
+  } catch (const base::Error&) {
+    // Of this rank's memory for payloads: the Operation below asks again, and reports it.
+    if (number == 0) return false;
+    // A peer's memory cannot be mapped.
     record.go_on(number);
     record.end(number, RankRecord::Outcome::failed);
     throw;
