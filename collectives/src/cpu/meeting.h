@@ -49,11 +49,16 @@ class Meeting {
   static constexpr int kMostWoken = 16;
 
   // Posts: begin_turn(), write to payload(), post(), look for the others'.
+  /// What a rank waits for that is too far ahead. `halfway` is for waits of moments: it goes on
+  /// only when all are so near that it can make many turns, else the two sides would take turns at
+  /// each call, and where they share a core, each time switch to the other. `least` is the first
+  /// turn that will do: one call of the slowest rank, however slow that is.
+  enum class Room { least, halfway };
   /// @param payload that this rank shows in it
   /// @return false: somebody is too far behind to have read what this would overwrite
   /// @throws Disagreement, EarlierDisagreement about a turn before; Error kSystem when the machine
   /// has no more memory
-  bool begin_turn(std::size_t payload);
+  bool begin_turn(std::size_t payload, Room room);
   /// Where this turn's payload goes.
   std::byte* payload(std::size_t bytes) { return payload_of(rank_, bytes); }
   /// Peers that sleep are rung. @param needed: somebody may wait for this post alone
@@ -70,7 +75,8 @@ class Meeting {
   bool is_ahead(int peer) const { return has_come(peer, turn_ + 1); }
   /// The peer is so far behind that this rank cannot begin its next turn.
   bool is_behind(int peer) const { return !has_come(peer, awaited_); }
-  /// For a rank that waits: compares its posts with the newest ones of all who are behind.
+  /// For a rank that waits: compares its posts with the newest ones of all who are behind. Takes
+  /// microseconds, and reads lines that these are about to write: not for each look.
   /// @throws Disagreement, EarlierDisagreement
   void compare_with_those_behind() const;
   const std::byte* payload(int peer, std::size_t bytes) { return payload_of(peer, bytes); }
@@ -132,9 +138,10 @@ class Meeting {
     if (!(post_of(peer, turn).head == post_of(rank_, turn).head)) disagree(peer, turn);
   }
   [[noreturn]] void disagree(int peer, Turn turn) const;
+  static constexpr bool fits_in_post(std::size_t payload) { return payload <= Post::kInline; }
   std::byte* payload_of(int rank, std::size_t bytes) {
     Post& post = post_of(rank);
-    return bytes <= Post::kInline ? post.payload : payloads_of(rank) + post.place;
+    return fits_in_post(bytes) ? post.payload : payloads_of(rank) + post.place;
   }
   std::byte* half_of(std::byte* stage) const { return stage + (step_ % 2) * kStageBytes; }
   void ring_sleepers() const;

@@ -191,15 +191,14 @@ bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks
   const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
   ShortCall* const call = plan.collective().short_call;
   try {
-    Looks room(world_->crowding(), looks);
-    while (!steps.show(plan, meeting(Lane::prompt)))
-      if (!room.again(call)) return false;
+    Looks left(world_->crowding(), looks);
+    while (!steps.show(plan, meeting(Lane::prompt), Meeting::Room::halfway))
+      if (!left.again(call)) return false;
     // Bookkeeping is done here because it overlaps with the members' posts.
     note(plan.collective().fingerprint, Lane::prompt);
     const std::uint64_t bytes = plan.collective().bytes();
     if (call != nullptr) call->count(bytes);
     number = record.pass(plan.collective().fingerprint, recorded_group_, bytes, begun_ns);
-    Looks left(world_->crowding(), looks);
     do {
       if (steps.take(plan, meeting(Lane::prompt))) {
         record.passed(number);
