@@ -17,6 +17,7 @@
 
 #include "cpu/payload_ring.h"
 #include "cpu/post.h"
+#include "dtrun/base/deadline.h"
 #include "dtrun/base/error.h"
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/rendezvous/job_page.h"
@@ -244,6 +245,32 @@ TEST(RunAheadLimitTest, ARootWaitsForWhoIsFarBehindAndATimeoutNamesIt) {
   }
 }
 
+/// A slow rank that comes on is waited for one call at a time: the timeout is a call's.
+TEST(RunAheadLimitTest, ASlowReaderIsNoReasonToGiveUp) {
+  constexpr auto kStep = std::chrono::milliseconds(25);
+  constexpr auto kTimeout = std::chrono::milliseconds(600);
+  constexpr int kCalls = static_cast<int>(kAhead) + 10;
+  static_assert(kStep * static_cast<int>(kAhead) / 2 > kTimeout && 10 * kStep < kTimeout);
+  for (const std::int64_t count : {1, 100}) {
+    Gate full;
+    run_ranks(3, [&](const ProcessGroup& group) {
+      group.barrier();
+      const LocalTensor tensor = flat_ones(count);
+      const bool is_slow = group.rank() == 2;
+      if (is_slow) full.pass();
+      for (int number = 0; number < kCalls; ++number) {
+        // It computes between the calls, until it has read more than half of what was written.
+        const bool computes = is_slow && number < static_cast<int>(kAhead) / 2 + 4;
+        for (const auto end = base::Deadline::after(kStep); computes && !end.expired();)
+          ::sched_yield();
+        if (group.rank() == 0 && number == static_cast<int>(kAhead)) full.open();
+        const auto timeout = group.rank() == 0 ? kTimeout : 100 * kTimeout;
+        group.broadcast(tensor, 0, {.timeout = timeout});
+      }
+    });
+  }
+}
+
 TEST(RunAheadLimitTest, PayloadsStayUntilTheyAreRead) {
   // So large that fewer than kAhead of them find room.
   run_ranks(3, [](const ProcessGroup& group) {
@@ -300,11 +327,19 @@ TEST_P(RunAheadMixTest, EveryCallGetsItsOwn) {
   });
 }
 
-// Turns begin shortly before the end of their numbers.
+// Turns begin shortly before the end of their numbers: rank 0 is ahead of it, rank 1 behind.
 TEST(RunAheadNumbersTest, TurnsGoAroundWhileOneIsAhead) {
-  run_ranks(2, [](const ProcessGroup& group) {
-    for (int number = 0; number < 1000; ++number) broadcast(group, 0, number % 9, number);
-    for (int number = 0; number < 1000; ++number) reduce(group, 0, number % 9, number);
+  constexpr int kUntilEnd = static_cast<int>(0U - cpu::kFirstTurn);
+  constexpr int kBehind = kUntilEnd - static_cast<int>(kAhead) / 2;
+  Gate around;
+  run_ranks(2, [&](const ProcessGroup& group) {
+    for (int number = 0; number < kBehind; ++number) broadcast(group, 0, number % 9, number);
+    if (group.rank() == 1) around.pass();
+    for (int number = 0; number < static_cast<int>(kAhead); ++number)
+      broadcast(group, 0, number % 9, number);
+    if (group.rank() == 0) around.open();
+    for (int number = 0; number < 500; ++number) broadcast(group, 0, number % 9, number);
+    for (int number = 0; number < 500; ++number) reduce(group, 0, number % 9, number);
   });
 }
 

@@ -28,7 +28,7 @@ if(DTRUN_HAVE_GLOO)
 endif()
 # Ranks are threads.
 dtrun_test(collectives/rank_tests LINKS dtrun_conformance dtrun_nccl_simulation dtrun_test_vectors PROCESSORS 2
-  SOURCES abort call_counters commons_door conformance cpu_parts direct disagreement failure group_calls lanes lifelines monitored_barrier nccl_batch nccl_blocking nccl_conformance nccl_failure nccl_record
+  SOURCES abort call_counters commons_door conformance cpu_parts direct disagreement failure group_calls group_table lanes lifelines monitored_barrier nccl_batch nccl_blocking nccl_conformance nccl_failure nccl_record
     nccl_state process_group register_backend run_ahead shared_tensors shrink staged striped_channel subgroup tcp_channel vectors work ${gloo_tests} WITH ${gloo_files})
 # Programs that scripts/gpu-check takes to a machine with a GPU.
 dtrun_test(collectives/nccl_test LINKS dtrun_rank_support SOURCES nccl)

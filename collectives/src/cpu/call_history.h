@@ -15,7 +15,8 @@ namespace dtrun::collectives::cpu {
 
 class CallHistory {
  public:
-  /// More than a rank may be calls ahead of another: the call in which they differ is found.
+  /// More than a rank may be posts ahead of another: the call in which they differ is found, unless
+  /// many calls by messages, which make no posts, lie between it and the next post.
   static constexpr std::size_t kLength = 128;
 
   // Every word is stored with release and loaded with acquire, as RankBoard's.

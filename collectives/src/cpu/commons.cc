@@ -34,14 +34,14 @@ constexpr std::size_t round_up(std::size_t value) {
 // Ranks of different builds must not look into each other's memory: the sizes of all that lies
 // there tell most of them apart.
 constexpr std::uint64_t kLayout = sizeof(Cell) | sizeof(GroupTable) << 16 |
-                                  std::uint64_t{sizeof(MemberLine)} << 40 | std::uint64_t{4} << 56;
+                                  std::uint64_t{sizeof(MemberLine)} << 40 | std::uint64_t{5} << 56;
 
 std::size_t table_offset(std::size_t header_bytes, std::size_t ranks) {
   return round_up(header_bytes) + round_up(ranks * sizeof(Cell));
 }
 
-std::size_t front_bytes(std::size_t header_bytes, std::size_t ranks) {
-  return table_offset(header_bytes, ranks) + round_up(GroupTable::bytes(ranks));
+std::size_t front_bytes(std::size_t header_bytes, std::size_t ranks, GroupTable::Posts posts) {
+  return table_offset(header_bytes, ranks) + round_up(GroupTable::bytes(ranks, posts));
 }
 
 // Whoever makes a file beyond its limit gets SIGXFSZ.
@@ -71,23 +71,25 @@ CommonsSpan::~CommonsSpan() {
 
 Commons Commons::create(int ranks) {
   const auto count = static_cast<std::size_t>(ranks);
-  const std::size_t front = front_bytes(sizeof(Header), count);
+  const std::size_t front = front_bytes(sizeof(Header), count, GroupTable::Posts::all);
   const std::size_t heaps = front + count * kHeapSpan;
   const std::size_t tensor_span = may_span(heaps + count * kTensorSpan) ? kTensorSpan : 0;
   Commons commons(base::SharedMemory::reserve("dtrun-heap", heaps + count * tensor_span, front));
-  commons.commit(0, front);
+  // New memory is zeroed, as new posts are: so they need not be written, nor memory be there.
+  commons.commit(0, front_bytes(sizeof(Header), count, GroupTable::Posts::none));
   auto* header = new (commons.front_.data()) Header();
   header->layout = kLayout;
   header->ranks = count;
   header->tensor_span = tensor_span;
   for (int rank = 0; rank < ranks; ++rank) new (&commons.cell(rank)) Cell();
-  GroupTable::make_at(reinterpret_cast<std::byte*>(&commons.root_table()), count, 1);
+  GroupTable::make_at(reinterpret_cast<std::byte*>(&commons.root_table()), count,
+                      GroupTable::Posts::none, 1);
   return commons;
 }
 
 Commons Commons::open(base::UniqueFd fd, int ranks) {
   const auto count = static_cast<std::size_t>(ranks);
-  const std::size_t front = front_bytes(sizeof(Header), count);
+  const std::size_t front = front_bytes(sizeof(Header), count, GroupTable::Posts::all);
   struct stat status {};
   std::uint64_t first[4] = {};
   // Read before it is mapped: a mapping of something shorter would end in SIGBUS.
@@ -116,6 +118,16 @@ Cell& Commons::cell(int world_rank) const {
 GroupTable& Commons::root_table() const {
   return *reinterpret_cast<GroupTable*>(front_.data() +
                                         table_offset(sizeof(Header), header().ranks));
+}
+
+void Commons::commit_posts(int world_rank) const {
+  for (const Lane lane : {Lane::prompt, Lane::bulk}) {
+    const std::size_t stride = GroupTable::post_stride(lane);
+    const Post* const own =
+        root_table().posts(lane) + static_cast<std::size_t>(world_rank) * stride;
+    const std::ptrdiff_t begin = reinterpret_cast<const std::byte*>(own) - front_.data();
+    commit(static_cast<std::size_t>(begin), stride * sizeof(Post));
+  }
 }
 
 std::atomic<std::uint64_t>* Commons::cpus() const {

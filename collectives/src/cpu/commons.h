@@ -19,9 +19,7 @@ namespace dtrun::collectives::cpu {
 
 enum class CellState : std::uint32_t { empty, here, left };
 
-/// What one rank shows to all. Only that rank writes it, except for the doorbell. The sizes of Cell
-/// and GroupTable place the boards, which every call writes, at other page offsets than the world's
-/// posts: a core delays a load whose address equals that of a recent store modulo 4 KiB.
+/// What one rank shows to all. Only that rank writes it, except for the doorbell.
 struct Cell {
   Doorbell doorbell;
   alignas(128) RankBoard board;
@@ -61,8 +59,10 @@ class Commons {
 
   int fd() const { return front_.fd(); }
   Cell& cell(int world_rank) const;
-  /// Of the group of all the world's ranks.
+  /// Of the group of all the world's ranks. Memory for its posts is committed by commit_posts().
   GroupTable& root_table() const;
+  /// That rank's own posts in it: a world over several machines has none. @throws Error kSystem
+  void commit_posts(int world_rank) const;
   /// The CPUs on which any of the ranks may run, one bit each.
   static constexpr std::size_t kCpuWords = 16;
   std::atomic<std::uint64_t>* cpus() const;

@@ -115,13 +115,16 @@ std::shared_ptr<Operation> CpuBackend::submit(Message message) {
   return receive;
 }
 
-/// Of the new group's members on this machine this rank is the first.
-bool CpuBackend::keeps_table(const std::vector<int>& ranks) const {
-  for (const int rank_in_parent : ranks) {
-    const int world_rank = engine_->spec().world_ranks[static_cast<std::size_t>(rank_in_parent)];
-    if (engine_->world()->shares_memory(world_rank)) return rank_in_parent == rank();
-  }
-  return false;
+/// Of the new group's members on this machine the first keeps the table.
+World::Keeps CpuBackend::kept_for(const std::vector<int>& ranks) const {
+  const World& world = *engine_->world();
+  std::vector<int> world_ranks;
+  for (const int rank_in_parent : ranks)
+    world_ranks.push_back(engine_->spec().world_ranks[static_cast<std::size_t>(rank_in_parent)]);
+  const auto first = std::ranges::find_if(
+      world_ranks, [&](int world_rank) { return world.shares_memory(world_rank); });
+  if (first == world_ranks.end() || *first != world.rank()) return World::Keeps::block;
+  return world.all_linked(world_ranks) ? World::Keeps::table_with_posts : World::Keeps::table;
 }
 
 std::unique_ptr<Backend> CpuBackend::split(const std::vector<int>& ranks, int list_index,
@@ -133,9 +136,7 @@ std::unique_ptr<Backend> CpuBackend::split(const std::vector<int>& ranks, int li
   static_assert(sizeof(GroupMemory) == 2 * sizeof(std::uint64_t));
   GroupMemory own;
   try {
-    if (!ranks.empty())
-      own = world->make_group_memory(
-          ranks.size(), keeps_table(ranks) ? World::Keeps::block_and_table : World::Keeps::block);
+    if (!ranks.empty()) own = world->make_group_memory(ranks.size(), kept_for(ranks));
   } catch (const base::Error& error) {
     // The peers are on their way into the exchange below: they must not wait for this rank.
     engine_->reject(call.fingerprint, error);

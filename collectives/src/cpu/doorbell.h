@@ -24,7 +24,10 @@ struct alignas(128) Doorbell {
   /// For data that a spinning thread sees by itself. The publishing store must be seq_cst: either
   /// the sleeper's last look sees the data, or this sees the sleeper. Who has been rung since it
   /// took its ticket is not rung again: until it runs, which takes long where it waits for a core,
-  /// each ring would be a system call.
+  /// each ring would be a system call. A thread that is stopped between the two lines of ring() so
+  /// keeps the sleepers asleep, whoever else rings meanwhile: until it runs on, until a sleeper's
+  /// own deadline (the next watch over its peers, a second at most), or, where it dies there, until
+  /// its death is told.
   void ring_sleepers() {
     if (sleepers.load(std::memory_order_seq_cst) == 0) return;
     // A sleeper whose ticket comes into `newest` after this looks after this, and sees the data.

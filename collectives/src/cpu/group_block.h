@@ -1,7 +1,6 @@
 // GroupBlock: what one rank keeps in its heap for its local peers about one group, beside its line
-// and posts in the group's table: payloads that do not fit into a post, the rings on which it
-// sends, and what it has called lately. Zeroed memory is a new one. Used anew only after all local
-// members have left the group.
+// and posts in the group's table: the rings on which it sends, and what it has called lately.
+// Zeroed memory is a new one. Used anew only after all local members have left the group.
 #pragma once
 
 #include <atomic>
@@ -11,12 +10,10 @@
 #include "call_history.h"
 #include "channel.h"
 #include "group_table.h"
-#include "payload_ring.h"
 
 namespace dtrun::collectives::cpu {
 
 struct alignas(128) GroupBlock {
-  alignas(128) std::byte payloads[PayloadRing::kBytes];
   CallHistory history;
 
   struct Slot {

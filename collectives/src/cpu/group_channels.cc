@@ -225,7 +225,8 @@ void GroupChannels::depart() {
     if (shares_memory(static_cast<int>(peer))) ++local_members;
   }
   for (const Meeting& meeting : meetings_)
-    if (meeting.own_stage() != 0) rings_.push_back(meeting.own_stage());
+    for (const Offset area : meeting.own_areas())
+      if (area != 0) rings_.push_back(area);
   const std::uint64_t generation = table_.generation.load(std::memory_order_seq_cst);
   table_.departed.fetch_add(1, std::memory_order_seq_cst);
   world_.retire(

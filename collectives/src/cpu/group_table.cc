@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "dtrun/base/futex.h"
 
@@ -14,6 +15,25 @@ constexpr std::uint32_t kTold = 2;
 /// For some thousand bytes of memcpy, unless the teller was killed or stopped in the middle of it.
 constexpr auto kTellingBudget = std::chrono::milliseconds(100);
 }  // namespace
+
+GroupTable* GroupTable::make_at(std::byte* memory, std::size_t members, Posts posts,
+                                std::uint64_t generation) {
+  // Before anything else: who compares it never takes the next group's numbers for its own.
+  reinterpret_cast<GroupTable*>(memory)->generation.store(generation, std::memory_order_seq_cst);
+  auto* table = reinterpret_cast<GroupTable*>(memory);
+  table->departed.store(0, std::memory_order_seq_cst);
+  table->left.store(0, std::memory_order_relaxed);
+  table->long_waits.store(0, std::memory_order_relaxed);
+  table->told.store(0, std::memory_order_relaxed);
+  for (PostCounts& counts : table->post_counts)
+    for (std::atomic<std::uint32_t>& count : counts.of) count.store(0, std::memory_order_relaxed);
+  table->members = static_cast<std::uint32_t>(members);
+  for (std::size_t line = 0; line < kCollectiveLanes * members; ++line)
+    new (&table->lines(Lane::prompt)[line]) MemberLine();
+  for (std::size_t post = 0; posts == Posts::all && post < members * posts_of_all_lanes(); ++post)
+    new (&table->posts(Lane::prompt)[post]) Post();
+  return table;
+}
 
 bool GroupTable::tell_failure(const std::string& text) {
   std::uint32_t none = kNotTold;

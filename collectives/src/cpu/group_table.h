@@ -1,14 +1,14 @@
 // GroupTable: what the members of a group who share memory show one another in a collective: a line
-// and a ring of posts for each, all in one place, so that looking at many members touches few
-// pages; and the group's fate: its failure, told once, and who has left. It lies in the commons
-// (the world's group), or in the heap of the first member on the machine. Lines are written by
-// their member only. Members are group ranks; of those on other machines the lines stay empty.
+// and, where all of them share memory, a ring of posts for each, all in one place, so that looking
+// at many members touches few pages; and the group's fate: its failure, told once, and who has
+// left. It lies in the commons (the world's group), or in the heap of the first member on the
+// machine. Lines are written by their member only. Members are group ranks; of those on other
+// machines the lines stay empty.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <new>
 #include <string>
 
 #include "channel.h"
@@ -24,6 +24,7 @@ struct MemberLine {
   alignas(128) std::atomic<Turn> step{kFirstTurn - 1};  ///< the last one that lies in the stage
   std::atomic<std::uint32_t> left{0};                   ///< 1: the member has left the group
   std::atomic<Offset> stage{0};                         ///< in its heap; 0: none yet
+  std::atomic<Offset> payloads{0};                      ///< of its posts; likewise
   /// The sequence of its last collective: the call itself stands in the history in its heap.
   std::atomic<std::uint64_t> called{0};
   /// Its collectives of this lane up to this one are over: whatever they send on this machine is
@@ -48,10 +49,20 @@ struct alignas(128) GroupTable {
   std::atomic<std::uint32_t> left{0};      ///< lines that say so
   std::atomic<std::uint32_t> long_waits{0};  ///< how often a line's waits_in was written
   std::atomic<std::uint32_t> told{0};        ///< of the failure: 0 no, 1 being written, 2 there
-  /// How many posts there were in the turns that use the same ones. Who brings a turn's last one
-  /// wakes the sleepers.
+  /// How many posts there are of the turn that uses these now. Who brings its last one wakes the
+  /// sleepers.
   struct alignas(128) PostCounts {
     std::atomic<std::uint32_t> of[kMostPosts];
+
+    /// @param slot of the turn's posts @return whether this is the turn's last one. It leaves 0:
+    /// the next turn that counts here begins only after all have seen everybody in a later turn
+    /// than this (meeting.h), so the last one has stored that 0 by then.
+    bool is_last(Turn slot, int members) {
+      const std::uint32_t all = static_cast<std::uint32_t>(members);
+      if (of[slot].fetch_add(1, std::memory_order_seq_cst) + 1 != all) return false;
+      of[slot].store(0, std::memory_order_seq_cst);
+      return true;
+    }
   };
   PostCounts post_counts[kCollectiveLanes];
   alignas(128) std::uint32_t members = 0;
@@ -69,33 +80,22 @@ struct alignas(128) GroupTable {
   }
   MemberLine& line(int member) { return lines(Lane::prompt)[static_cast<std::size_t>(member)]; }
 
+  /// Whether there is memory for posts. None are needed unless all members share memory. New ones
+  /// are zeroed.
+  enum class Posts { none, all };
   /// The members' posts of a lane, behind all lines; a member's every post_stride().
   Post* posts(Lane lane) {
     auto* const first = reinterpret_cast<Post*>(lines(Lane::prompt) + kCollectiveLanes * members);
     return lane == Lane::prompt ? first : first + members * post_stride(Lane::prompt);
   }
 
-  static std::size_t bytes(std::size_t members) {
+  static std::size_t bytes(std::size_t members, Posts posts) {
     return sizeof(GroupTable) + kCollectiveLanes * members * sizeof(MemberLine) +
-           members * posts_of_all_lanes() * sizeof(Post);
+           (posts == Posts::all ? members * posts_of_all_lanes() * sizeof(Post) : 0);
   }
-  static GroupTable* make_at(std::byte* memory, std::size_t members, std::uint64_t generation) {
-    // Before anything else: who compares it never takes the next group's numbers for its own.
-    reinterpret_cast<GroupTable*>(memory)->generation.store(generation, std::memory_order_seq_cst);
-    auto* table = reinterpret_cast<GroupTable*>(memory);
-    table->departed.store(0, std::memory_order_seq_cst);
-    table->left.store(0, std::memory_order_relaxed);
-    table->long_waits.store(0, std::memory_order_relaxed);
-    table->told.store(0, std::memory_order_relaxed);
-    for (PostCounts& counts : table->post_counts)
-      for (std::atomic<std::uint32_t>& count : counts.of) count.store(0, std::memory_order_relaxed);
-    table->members = static_cast<std::uint32_t>(members);
-    for (std::size_t line = 0; line < kCollectiveLanes * members; ++line)
-      new (&table->lines(Lane::prompt)[line]) MemberLine();
-    for (std::size_t post = 0; post < members * posts_of_all_lanes(); ++post)
-      new (&table->posts(Lane::prompt)[post]) Post();
-    return table;
-  }
+  /// @param posts to be zeroed
+  static GroupTable* make_at(std::byte* memory, std::size_t members, Posts posts,
+                             std::uint64_t generation);
 
   /// The first to tell is heard. @return whether this was it
   bool tell_failure(const std::string& text);
@@ -108,6 +108,5 @@ struct alignas(128) GroupTable {
     return post_stride(Lane::prompt) + post_stride(Lane::bulk);
   }
 };
-static_assert(sizeof(GroupTable) % 512 == 256);
 
 }  // namespace dtrun::collectives::cpu

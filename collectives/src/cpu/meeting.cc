@@ -11,9 +11,13 @@ namespace dtrun::collectives::cpu {
 
 namespace {
 
-/// Numbers go around at 2^32; members are never far apart.
-bool has_come_to(Turn theirs, Turn turn) {
+/// That turn, or a later one. Numbers go around at 2^32; members are never far apart.
+bool is_at_or_past(Turn theirs, Turn turn) {
   return static_cast<std::int32_t>(theirs - turn) >= 0;
+}
+
+Turn later(Turn one, Turn other) {
+  return is_at_or_past(one, other) ? one : other;
 }
 
 }  // namespace
@@ -33,36 +37,36 @@ Meeting::Meeting(World& world, const GroupSpec& spec, GroupTable& table, Lane la
   size_ = static_cast<int>(members_.size());
 }
 
-GroupBlock& Meeting::block_of(int rank) {
-  const auto index = static_cast<std::size_t>(rank);
-  GroupBlock*& block = members_[index].block;
-  if (block == nullptr)
-    block = reinterpret_cast<GroupBlock*>(
-        world_.at(spec_.world_ranks[index], spec_.memory[index].block));
-  return *block;
+/// Before the first post with one there: a peer that sees the post can see the area.
+void Meeting::open_payloads() {
+  if (payload_area_ != 0) return;
+  payload_area_ = world_.heap().allocate(PayloadRing::kBytes);
+  members_[static_cast<std::size_t>(rank_)].payloads = world_.heap().at(payload_area_);
+  own_line().payloads.store(payload_area_, std::memory_order_release);
 }
 
-bool Meeting::begin_turn(std::size_t payload) {
+std::byte* Meeting::payloads_of(int rank) {
+  Member& member = members_[static_cast<std::size_t>(rank)];
+  if (member.payloads == nullptr)
+    member.payloads = world_.at(spec_.world_ranks[static_cast<std::size_t>(rank)],
+                                line(rank).payloads.load(std::memory_order_acquire));
+  return member.payloads;
+}
+
+bool Meeting::begin_turn(std::size_t payload, Room room) {
   const Turn next = turn_ + 1;
-  const bool beside = payload <= Post::kInline;
-  if (!is_blocked_) {
-    Turn needed = next - ahead_;
-    if (!beside && !has_come_to(needed, all_came_)) needed = all_came_;
-    if (!beside) needed = payloads_.needed(payload, next, needed);
-    is_blocked_ = !has_come_to(all_came_, needed) && !have_all_come(needed);
-    if (is_blocked_) {
-      // Not the first turn that will do, or the two sides would take turns at each call: where they
-      // share a core, that is a switch to the other.
-      const Turn half = next - std::max<Turn>(1, ahead_ / 2);
-      awaited_ = has_come_to(needed, half) ? needed : half;
-      return false;
-    }
-  } else if (!have_all_come(awaited_)) {
-    return false;
-  }
-  is_blocked_ = false;
+  const bool fits = fits_in_post(payload);
+  if (!fits) open_payloads();
+  // At each try anew: all may have come on meanwhile.
+  Turn needed = next - ahead_;
+  if (!fits) needed = payloads_.needed(payload, next, later(needed, all_came_));
+  if (is_blocked_ && room == Room::halfway)
+    needed = later(needed, next - std::max<Turn>(1, ahead_ / 2));
+  awaited_ = needed;
+  is_blocked_ = !is_at_or_past(all_came_, needed) && !have_all_come(needed);
+  if (is_blocked_) return false;
   turn_ = awaited_ = next;
-  if (beside) {
+  if (fits) {
     payloads_.skip(next);
   } else {
     post_of(rank_).place = payloads_.take(payload, next, all_came_);
@@ -124,10 +128,7 @@ void Meeting::post(const Fingerprint& fingerprint, Needed needed) {
   claim_next_post();
   hash(fingerprint);
   if (size() <= kMostWoken) return ring_sleepers();
-  std::atomic<std::uint32_t>& count = counts_.of[turn_ & (posts_of(ahead_) - 1)];
-  const std::uint32_t posts = count.fetch_add(1, std::memory_order_seq_cst) + 1;
-  // Nobody posts in a turn before all have posted in the last one that used the same posts.
-  const bool last = posts % static_cast<std::uint32_t>(size()) == 0;
+  const bool last = counts_.is_last(turn_ & (posts_of(ahead_) - 1), size());
   if (last || needed == Needed::alone) ring_sleepers();
 }
 
@@ -148,7 +149,7 @@ void Meeting::open_stage() {
 
 bool Meeting::begin_step() {
   for (int peer = 0; peer < size(); ++peer)
-    if (!has_come_to(line(peer).step.load(std::memory_order_seq_cst), step_)) return false;
+    if (!is_at_or_past(line(peer).step.load(std::memory_order_seq_cst), step_)) return false;
   ++step_;
   return true;
 }
@@ -159,7 +160,7 @@ void Meeting::step() {
 }
 
 bool Meeting::has_come_to_step(int peer) const {
-  return has_come_to(line(peer).step.load(std::memory_order_seq_cst), step_);
+  return is_at_or_past(line(peer).step.load(std::memory_order_seq_cst), step_);
 }
 
 const std::byte* Meeting::look_at_stage(int peer) {

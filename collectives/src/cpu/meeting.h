@@ -20,13 +20,15 @@
 // after a look at their count (doorbell.h).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "dtrun/collectives/backend.h"
 #include "dtrun/collectives/fingerprint.h"
-#include "group_block.h"
+#include "group_table.h"
+#include "payload_ring.h"
 #include "world.h"
 
 namespace dtrun::collectives::cpu {
@@ -47,10 +49,16 @@ class Meeting {
   static constexpr int kMostWoken = 16;
 
   // Posts: begin_turn(), write to payload(), post(), look for the others'.
+  /// What a rank waits for that is too far ahead. `halfway` is for waits of moments: it goes on
+  /// only when all are so near that it can make many turns, else the two sides would take turns at
+  /// each call, and where they share a core, each time switch to the other. `least` is the first
+  /// turn that will do: one call of the slowest rank, however slow that is.
+  enum class Room { least, halfway };
   /// @param payload that this rank shows in it
   /// @return false: somebody is too far behind to have read what this would overwrite
-  /// @throws Disagreement, EarlierDisagreement about a turn before
-  bool begin_turn(std::size_t payload);
+  /// @throws Disagreement, EarlierDisagreement about a turn before; Error kSystem when the machine
+  /// has no more memory
+  bool begin_turn(std::size_t payload, Room room);
   /// Where this turn's payload goes.
   std::byte* payload(std::size_t bytes) { return payload_of(rank_, bytes); }
   /// Peers that sleep are rung. @param needed: somebody may wait for this post alone
@@ -67,7 +75,8 @@ class Meeting {
   bool is_ahead(int peer) const { return has_come(peer, turn_ + 1); }
   /// The peer is so far behind that this rank cannot begin its next turn.
   bool is_behind(int peer) const { return !has_come(peer, awaited_); }
-  /// For a rank that waits: compares its posts with the newest ones of all who are behind.
+  /// For a rank that waits: compares its posts with the newest ones of all who are behind. Takes
+  /// microseconds, and reads lines that these are about to write: not for each look.
   /// @throws Disagreement, EarlierDisagreement
   void compare_with_those_behind() const;
   const std::byte* payload(int peer, std::size_t bytes) { return payload_of(peer, bytes); }
@@ -88,8 +97,8 @@ class Meeting {
   bool has_come_to_step(int peer) const;
   /// The peer's half of its stage of this step; null: not there yet.
   const std::byte* look_at_stage(int peer);
-  /// To be given back when the group is left; 0: never opened.
-  Offset own_stage() const { return stage_; }
+  /// This rank's payloads and stage, to be given back when the group is left; 0: never opened.
+  std::array<Offset, 2> own_areas() const { return {payload_area_, stage_}; }
 
   // Tensors in shared memory: World's, by the group's ranks.
   std::optional<Offset> shared_offset_of(const void* data) const {
@@ -103,10 +112,10 @@ class Meeting {
   TransportCounters& counters() { return counters_; }
 
  private:
-  /// Block and stage are made out when first needed.
+  /// Payloads and stage are made out when first needed.
   struct Member {
     Doorbell* doorbell = nullptr;
-    GroupBlock* block = nullptr;
+    std::byte* payloads = nullptr;
     std::byte* stage = nullptr;
   };
   MemberLine& line(int rank) const { return lines_[static_cast<std::size_t>(rank)]; }
@@ -122,15 +131,17 @@ class Meeting {
   }
   bool have_all_come(Turn needed);
   void claim_next_post() const;
-  GroupBlock& block_of(int rank);
+  void open_payloads();
+  std::byte* payloads_of(int rank);
   /// Of a turn to which both have come.
   void compare(int peer, Turn turn) const {
     if (!(post_of(peer, turn).head == post_of(rank_, turn).head)) disagree(peer, turn);
   }
   [[noreturn]] void disagree(int peer, Turn turn) const;
+  static constexpr bool fits_in_post(std::size_t payload) { return payload <= Post::kInline; }
   std::byte* payload_of(int rank, std::size_t bytes) {
     Post& post = post_of(rank);
-    return bytes <= Post::kInline ? post.payload : block_of(rank).payloads + post.place;
+    return fits_in_post(bytes) ? post.payload : payloads_of(rank) + post.place;
   }
   std::byte* half_of(std::byte* stage) const { return stage + (step_ % 2) * kStageBytes; }
   void ring_sleepers() const;
@@ -151,6 +162,7 @@ class Meeting {
   Turn awaited_ = kFirstTurn - 1;   ///< where all must come; this turn unless is_blocked_
   bool is_blocked_ = false;         ///< the next turn could not be begun
   PayloadRing payloads_;
+  Offset payload_area_ = 0;
   Turn step_ = kFirstTurn - 1;  ///< the last that was begun
   Offset stage_ = 0;
   std::uint64_t hash_ = 0;  ///< of all collectives so far

@@ -1,4 +1,4 @@
-// PayloadRing: where one rank lays the payloads of its posts that do not fit beside them, and which
+// PayloadRing: where one rank lays the payloads of its posts that do not fit into them, and which
 // of its earlier ones must be read before. Private to the rank: a post says where its payload lies.
 // Pure.
 #pragma once

@@ -28,6 +28,7 @@ bool SharedOperation::step(GroupChannels& channels) {
   }
   const SharedSteps::Progress progress =
       is_taken_ ? SharedSteps::Progress::done : steps_.advance(plan_, meeting_);
+  if (progress == SharedSteps::Progress::waiting) compare_while_waiting();
   if (steps_.is_in_place() && !std::exchange(is_told_, true) && engine().says_ways())
     engine().log_in_place(fingerprint());
   is_taken_ = progress == SharedSteps::Progress::done;
@@ -43,6 +44,15 @@ bool SharedOperation::step(GroupChannels& channels) {
   for (int peer = 0; peer < plan_.size(); ++peer)
     if (channels.has_left(peer) && matters(peer)) throw LeftError{peer};
   return false;
+}
+
+/// Who is behind may have made another call, and nothing more to come. As it compares when it waits
+/// itself, too, this rank does so at the begin of a wait, and then as often as it watches its
+/// peers.
+void SharedOperation::compare_while_waiting() {
+  const Wait now = steps_.shown() ? Wait::posts : Wait::room;
+  if (std::exchange(compared_in_, now) != now || watch_next.expired())
+    meeting_.compare_with_those_behind();
 }
 
 std::vector<int> SharedOperation::missing() const {

@@ -27,6 +27,8 @@ class SharedOperation : public Operation {
   std::span<const Buffer> writes() const override { return outputs_; }
 
  private:
+  void compare_while_waiting();
+
   Meeting& meeting_;
   const std::vector<Buffer> inputs_;
   const std::vector<Buffer> outputs_;
@@ -35,7 +37,9 @@ class SharedOperation : public Operation {
   SharedSteps steps_;
   bool is_told_ = false;   ///< that it goes in place
   bool is_taken_ = false;  ///< all steps are done
-  int void_by_ = -1;       ///< the member whose buffers were read, and are no more to be used
+  /// Waiting for room, or for the others' posts: what it waited for when it compared last.
+  enum class Wait { none, room, posts } compared_in_ = Wait::none;
+  int void_by_ = -1;  ///< the member whose buffers were read, and are no more to be used
 };
 
 }  // namespace dtrun::collectives::cpu

@@ -94,8 +94,8 @@ bool meets(int peer, const SharedPlan& plan) {
 
 }  // namespace
 
-bool SharedSteps::show(const SharedPlan& plan, Meeting& meeting) {
-  if (!meeting.begin_turn(plan.laid_bytes())) return false;
+bool SharedSteps::show(const SharedPlan& plan, Meeting& meeting, Meeting::Room room) {
+  if (!meeting.begin_turn(plan.laid_bytes(), room)) return false;
   if (plan.way() == Way::post) {
     lay(plan, meeting, 0, meeting.payload(plan.shown_bytes()));
   } else {
@@ -154,20 +154,14 @@ bool SharedSteps::all_lie_in_place(const SharedPlan& plan, Meeting& meeting) con
   return true;
 }
 
-/// Who is behind may have made another call, and nothing more to come.
-SharedSteps::Progress SharedSteps::wait(const Meeting& meeting) {
-  meeting.compare_with_those_behind();
-  return Progress::waiting;
-}
-
 SharedSteps::Progress SharedSteps::advance(const SharedPlan& plan, Meeting& meeting) {
   if (met_) return in_place_ ? advance_in_place(plan, meeting) : advance_on_stages(plan, meeting);
   const bool shows = !shown_;
   if (shows) {
     if (plan.way() == Way::stages) meeting.open_stage();
-    if (!show(plan, meeting)) return wait(meeting);
+    if (!show(plan, meeting, Meeting::Room::least)) return Progress::waiting;
   }
-  if (!take(plan, meeting)) return shows ? Progress::moved : wait(meeting);
+  if (!take(plan, meeting)) return shows ? Progress::moved : Progress::waiting;
   met_ = true;
   in_place_ = plan.way() == Way::stages && all_lie_in_place(plan, meeting);
   return plan.way() == Way::post ? Progress::done : Progress::moved;

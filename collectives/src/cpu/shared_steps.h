@@ -12,13 +12,14 @@ namespace dtrun::collectives::cpu {
 class SharedSteps {
  public:
   enum class Progress { waiting, moved, done };
-  /// At most one step. @throws Disagreement
+  /// At most one step. Before it shows its post, it waits for the least that it needs: a call that
+  /// waits for long waits for one call of the slowest rank. @throws Disagreement
   Progress advance(const SharedPlan& plan, Meeting& meeting);
 
   // The post's step in two halves.
   /// Shows this rank's post. @return false: others are still busy with what this would overwrite
   /// @throws Disagreement, EarlierDisagreement
-  bool show(const SharedPlan& plan, Meeting& meeting);
+  bool show(const SharedPlan& plan, Meeting& meeting, Meeting::Room room);
   bool shown() const { return shown_; }
   /// The members' buffers are read where they lie.
   bool is_in_place() const { return in_place_; }
@@ -30,7 +31,6 @@ class SharedSteps {
   bool waits_for(int peer, const SharedPlan& plan, Meeting& meeting) const;
 
  private:
-  static Progress wait(const Meeting& meeting);
   bool all_came(const SharedPlan& plan, Meeting& meeting);
   Progress advance_on_stages(const SharedPlan& plan, Meeting& meeting);
   Progress advance_in_place(const SharedPlan& plan, Meeting& meeting);

@@ -191,15 +191,14 @@ bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks
   const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
   ShortCall* const call = plan.collective().short_call;
   try {
-    Looks room(world_->crowding(), looks);
-    while (!steps.show(plan, meeting(Lane::prompt)))
-      if (!room.again(call)) return false;
+    Looks left(world_->crowding(), looks);
+    while (!steps.show(plan, meeting(Lane::prompt), Meeting::Room::halfway))
+      if (!left.again(call)) return false;
     // Bookkeeping is done here because it overlaps with the members' posts.
     note(plan.collective().fingerprint, Lane::prompt);
     const std::uint64_t bytes = plan.collective().bytes();
     if (call != nullptr) call->count(bytes);
     number = record.pass(plan.collective().fingerprint, recorded_group_, bytes, begun_ns);
-    Looks left(world_->crowding(), looks);
     do {
       if (steps.take(plan, meeting(Lane::prompt))) {
         record.passed(number);
@@ -209,8 +208,10 @@ bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks
   } catch (const Disagreement&) {
     // The Operation below finds the disagreement again and reports it.
   } catch (const EarlierDisagreement&) {
-  } catch (const base::Error&) {  // a peer's memory cannot be mapped
-    if (number == 0) throw;
+  } catch (const base::Error&) {
+    // Of this rank's memory for payloads: the Operation below asks again, and reports it.
+    if (number == 0) return false;
+    // A peer's memory cannot be mapped.
     record.go_on(number);
     record.end(number, RankRecord::Outcome::failed);
     throw;

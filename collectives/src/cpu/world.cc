@@ -110,6 +110,7 @@ void World::join(const GroupOptions& options, Deadline deadline) {
     connect_control(deadline);
   } else {
     listener_.reset();
+    if (size() > 1) door_.commons().commit_posts(rank_);
   }
   base::log::debug(base::log::Component::kCollectives,
                    "group '{}': rank {} of {}, {} peers by shared memory, {} by tcp", name_, rank_,
@@ -335,14 +336,16 @@ GroupMemory World::make_group_memory(std::size_t members, Keeps keeps) {
   GroupMemory memory;
   memory.block = heap_.allocate(GroupBlock::bytes(members));
   if (keeps == Keeps::block) return memory;
-  const std::size_t bytes = GroupTable::bytes(members);
+  const GroupTable::Posts posts =
+      keeps == Keeps::table_with_posts ? GroupTable::Posts::all : GroupTable::Posts::none;
+  const std::size_t bytes = GroupTable::bytes(members, posts);
   if (const std::optional<Offset> used = reuse_table(bytes)) {
     memory.table = *used;
   } else {
     memory.table = heap_.allocate(bytes);
     tables_.push_back({memory.table, bytes, true});
   }
-  GroupTable::make_at(heap_.at(memory.table), members, ++table_generation_);
+  GroupTable::make_at(heap_.at(memory.table), members, posts, ++table_generation_);
   return memory;
 }
 

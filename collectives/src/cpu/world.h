@@ -93,8 +93,9 @@ class World : public std::enable_shared_from_this<World> {
   /// Among that rank's, which are mapped when they are first asked for. @throws Error kSystem
   const std::byte* tensor_at(int world_rank, Offset offset);
 
-  /// A block for a group, and its table where this rank is the one that keeps it.
-  enum class Keeps { block, block_and_table };
+  /// A block for a group, and its table where this rank is the one that keeps it; with posts where
+  /// all members share memory.
+  enum class Keeps { block, table, table_with_posts };
   GroupMemory make_group_memory(std::size_t members, Keeps keeps);
   /// Equal on all ranks: the first group's block is the first in every heap.
   GroupMemory root_memory() const { return root_memory_; }
