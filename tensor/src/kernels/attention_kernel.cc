@@ -49,7 +49,7 @@ DTRUN_INLINED void for_each_part(G& group, Change change) {
 /// the same pass.
 template <int kBytes>
 DTRUN_INLINED void raise(Group<float, kBytes>& group) {
-  typedef std::int32_t Bits __attribute__((vector_size(kBytes)));
+  typedef std::uint32_t Bits __attribute__((vector_size(kBytes)));
   using Vector = typename Group<float, kBytes>::Vector;
   constexpr float kRound = 0x1.8p23f;
 #pragma GCC unroll 8
