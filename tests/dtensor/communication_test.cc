@@ -19,6 +19,7 @@
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/ops/rows.h"
 #include "dtrun/dtensor/plan/traffic.h"
+#include "layout/mesh_coordinate.h"
 #include "mesh/mesh_body.h"
 #include "support/one_in.h"
 #include "support/rank_threads.h"

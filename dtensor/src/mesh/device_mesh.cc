@@ -8,6 +8,7 @@
 #include "dtrun/collectives/default_group.h"
 #include "dtrun/dtensor/layout/layout.h"
 #include "dtrun/tensor/cuda.h"
+#include "layout/mesh_coordinate.h"
 #include "mesh/mesh_body.h"
 
 namespace dtrun::dtensor {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "dtrun/base/error.h"
+#include "layout/mesh_coordinate.h"
 
 namespace dtrun::dtensor {
 
@@ -16,15 +17,6 @@ std::string tuple_text(const std::vector<int>& numbers) {
     text += (i == 0 ? "" : ", ") + std::to_string(numbers[i]);
   }
   return text + (numbers.size() == 1 ? ",)" : ")");
-}
-
-std::vector<int> coordinate_in(const std::vector<int>& shape, int rank) {
-  std::vector<int> coordinate(shape.size());
-  for (std::size_t a = shape.size(); a-- > 0;) {
-    coordinate[a] = rank % shape[a];
-    rank /= shape[a];
-  }
-  return coordinate;
 }
 
 void check_axis_names(const std::vector<int>& shape, const std::vector<std::string>& names) {

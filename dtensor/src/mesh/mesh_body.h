@@ -74,8 +74,6 @@ const ProcessGroup& group_along(MeshBody& mesh, const std::vector<int>& axes);
 std::shared_ptr<MeshBody> make_mesh_body(std::shared_ptr<MeshRoot> root, std::vector<MeshAxis> axes,
                                          std::vector<std::string> names,
                                          tensors::DeviceType device_type);
-/// Row-major.
-std::vector<int> coordinate_in(const std::vector<int>& shape, int rank);
 /// @throws Error kInvalidArgument: empty, twice, or not one per axis
 void check_axis_names(const std::vector<int>& shape, const std::vector<std::string>& names);
 /// A Python tuple: "(2,)", "(2, 1)".

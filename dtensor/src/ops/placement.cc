@@ -113,7 +113,6 @@ Tensor Tensor::moved_by(const AskedMove& move, Site site) const {
   // Without another look at shape and dtype.
   Tensor tensor;
   tensor.body_ = base::Counted<Body>(new Body(std::move(moved), move.to));
-  if (!wants_step(*this)) return tensor;
   return arrived(*this, std::move(tensor));
 }
 

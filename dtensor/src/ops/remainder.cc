@@ -34,7 +34,7 @@ Tensors flat(const Context<None, None>& c) {
   return {c.needs(0) ? c.zeros(0) : Tensor(), c.needs(1) ? c.zeros(1) : Tensor()};
 }
 Tensors flat(const NumberContext& c) {
-  return {zeros_like(c.grad()).to(c.dtype(0))};
+  return {c.zeros(0)};
 }
 /// a - b * the whole quotient: 1 to a, and the quotient, negated, to b.
 template <Tensor (*kQuotient)(const Tensor&, const Tensor&)>

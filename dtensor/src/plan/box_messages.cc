@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "dtrun/base/check.h"
+#include "layout/mesh_coordinate.h"
 
 namespace dtrun::dtensor {
 
@@ -27,27 +28,18 @@ BoxMessages::BoxMessages(const Shape& global_shape, PlacedLayout from, PlacedLay
   }
 }
 
-std::vector<int> BoxMessages::coordinate(const PlacedLayout& on, int place) const {
-  std::vector<int> coordinate(on.mesh_shape.size());
-  for (std::size_t axis = coordinate.size(); axis-- > 0;) {
-    coordinate[axis] = place % on.mesh_shape[axis];
-    place /= on.mesh_shape[axis];
-  }
-  return coordinate;
-}
-
 Box BoxMessages::box(const PlacedLayout& on, int place) const {
-  return local_box(shape_, on.mesh_shape, coordinate(on, place), on.layout);
+  return local_box(shape_, on.mesh_shape, coordinate_in(on.mesh_shape, place), on.layout);
 }
 
 /// Who of those that hold the same elements as `source_place` gives them to `target_place`: itself
 /// if it is one of them, else they take turns. @return a place of the first mesh
 int BoxMessages::giver(int source_place, int target_place) const {
-  const std::vector<int> source = coordinate(from_, source_place);
+  const std::vector<int> source = coordinate_in(from_.mesh_shape, source_place);
   const int own_place = place_of(from_.ranks, to_.ranks[static_cast<std::size_t>(target_place)]);
   bool has_it = own_place >= 0;
   if (has_it) {
-    const std::vector<int> own = coordinate(from_, own_place);
+    const std::vector<int> own = coordinate_in(from_.mesh_shape, own_place);
     for (std::size_t axis = 0; axis < own.size(); ++axis)
       has_it = has_it && (from_.layout.is_replicate(axis) || own[axis] == source[axis]);
   }

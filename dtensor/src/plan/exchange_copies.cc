@@ -17,10 +17,10 @@ struct DimParts {
 
 /// Goes through the chunks of one dim, outermost cut first, and leaves out those that this rank
 /// shares nothing with.
-class DimWalk {
+class ChunkWalk {
  public:
-  DimWalk(const std::vector<int>& mesh_shape, const std::vector<int>& axes,
-          const std::vector<int>& coordinate, const Layout& layout, int dim)
+  ChunkWalk(const std::vector<int>& mesh_shape, const std::vector<int>& axes,
+            const std::vector<int>& coordinate, const Layout& layout, int dim)
       : mesh_shape_(mesh_shape), coordinate_(coordinate), layout_(layout), axes_(axes) {
     for (int depth = 0; depth < static_cast<int>(layout.axes()); ++depth) {
       for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
@@ -106,7 +106,7 @@ std::int64_t exchange_copies(const Shape& global_shape, const std::vector<int>& 
   }
   std::vector<DimParts> dims;
   for (std::size_t dim = 0; dim < global_shape.size(); ++dim) {
-    DimWalk walk(mesh_shape, axes, coordinate, layout, static_cast<int>(dim));
+    ChunkWalk walk(mesh_shape, axes, coordinate, layout, static_cast<int>(dim));
     dims.push_back(walk.parts({own.offsets[dim], own.shape[dim]}, global_shape[dim]));
   }
   return ranks_alike * elements_with_gaps(dims);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dtrun/dtensor/layout/box.h"
+#include "layout/mesh_coordinate.h"
 #include "plan/exchange_copies.h"
 
 namespace dtrun::dtensor {
@@ -125,12 +126,7 @@ struct Seat {
   Seat(const Shape& global_shape, const PlacedLayout& on, int rank) {
     const auto found = std::ranges::find(on.ranks, rank);
     if (found == on.ranks.end()) return;
-    auto place = static_cast<int>(found - on.ranks.begin());
-    coordinate.resize(on.mesh_shape.size());
-    for (std::size_t axis = coordinate.size(); axis-- > 0;) {
-      coordinate[axis] = place % on.mesh_shape[axis];
-      place /= on.mesh_shape[axis];
-    }
+    coordinate = coordinate_in(on.mesh_shape, static_cast<int>(found - on.ranks.begin()));
     is_taken = true;
     shape = local_box(global_shape, on.mesh_shape, coordinate, on.layout).shape;
   }

@@ -41,7 +41,6 @@ class BoxMessages {
   std::int64_t busiest() const;
 
  private:
-  std::vector<int> coordinate(const PlacedLayout& on, int place) const;
   Box box(const PlacedLayout& on, int place) const;
   int giver(int source_place, int target_place) const;
   void add_sent(int source_place, std::vector<BoxMessage>& messages) const;
