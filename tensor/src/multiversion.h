@@ -16,3 +16,6 @@
 #else
 #define DTRUN_INDEPENDENT_ROUNDS _Pragma("GCC ivdep")
 #endif
+
+/// Before a function that must be part of its callers: so it is compiled for their processors.
+#define DTRUN_INLINED __attribute__((always_inline)) inline

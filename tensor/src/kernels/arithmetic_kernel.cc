@@ -26,6 +26,13 @@ constexpr MapRuns bitwise() {
       .with(DType::boolean, &map_two<formulas::Binary<Op>, Boolean, Boolean, Boolean>);
 }
 
+/// bf16 goes by words of two elements.
+template <typename Op>
+constexpr MapOperator by_words(std::string_view name, Domain domain, MapFunction function,
+                               MapRuns runs) {
+  return {name, domain, function, runs, MapResult::same, &map_two_bf16<formulas::Binary<Op>>};
+}
+
 }  // namespace
 
 void refuse_zero_divisor() {
@@ -34,44 +41,20 @@ void refuse_zero_divisor() {
                     "div(), which gives a floating-point result, or where() over the divisor");
 }
 
-const MapOperator kAdd{"add",
-                       Domain::all,
-                       MapFunction::add,
-                       two_of_all<formulas::Binary<Add>>(),
-                       MapResult::same,
-                       &map_two_bf16<formulas::Binary<Add>>};
-const MapOperator kSub{
-    "sub",
-    Domain::no_bool,
-    MapFunction::sub,
+const MapOperator kAdd =
+    by_words<Add>("add", Domain::all, MapFunction::add, two_of_all<formulas::Binary<Add>>());
+const MapOperator kSub = by_words<Subtract>(
+    "sub", Domain::no_bool, MapFunction::sub,
     two_numbers<formulas::Binary<Subtract>>().with(
-        DType::u8, &map_two<formulas::Binary<Subtract>, std::uint8_t, std::uint8_t, std::uint8_t>),
-    MapResult::same,
-    &map_two_bf16<formulas::Binary<Subtract>>};
-const MapOperator kMul{"mul",
-                       Domain::all,
-                       MapFunction::mul,
-                       two_of_all<formulas::Binary<Multiply>>(),
-                       MapResult::same,
-                       &map_two_bf16<formulas::Binary<Multiply>>};
-const MapOperator kDiv{"div",
-                       Domain::to_floating,
-                       MapFunction::div,
-                       two_floating<formulas::Binary<Divide>>(),
-                       MapResult::same,
-                       &map_two_bf16<formulas::Binary<Divide>>};
-const MapOperator kMaximum{"maximum",
-                           Domain::all,
-                           MapFunction::maximum,
-                           two_of_all<formulas::Binary<Max>>(),
-                           MapResult::same,
-                           &map_two_bf16<formulas::Binary<Max>>};
-const MapOperator kMinimum{"minimum",
-                           Domain::all,
-                           MapFunction::minimum,
-                           two_of_all<formulas::Binary<Min>>(),
-                           MapResult::same,
-                           &map_two_bf16<formulas::Binary<Min>>};
+        DType::u8, &map_two<formulas::Binary<Subtract>, std::uint8_t, std::uint8_t, std::uint8_t>));
+const MapOperator kMul = by_words<Multiply>("mul", Domain::all, MapFunction::mul,
+                                            two_of_all<formulas::Binary<Multiply>>());
+const MapOperator kDiv = by_words<Divide>("div", Domain::to_floating, MapFunction::div,
+                                          two_floating<formulas::Binary<Divide>>());
+const MapOperator kMaximum = by_words<Max>("maximum", Domain::all, MapFunction::maximum,
+                                           two_of_all<formulas::Binary<Max>>());
+const MapOperator kMinimum = by_words<Min>("minimum", Domain::all, MapFunction::minimum,
+                                           two_of_all<formulas::Binary<Min>>());
 const MapOperator kFloorDivide{"floor_divide", Domain::numbers, MapFunction::floor_divide,
                                two_numbers<Checked<formulas::FloorDivide>>()};
 const MapOperator kTruncDivide{"trunc_divide", Domain::numbers, MapFunction::trunc_divide,

@@ -9,11 +9,7 @@
 #include "kernels/vector_registers.h"
 #include "multiversion.h"
 
-#define DTRUN_INLINED __attribute__((always_inline)) inline
 #define DTRUN_INLINED_LAMBDA __attribute__((always_inline))
-#if defined(__x86_64__)
-#define DTRUN_GROUPS_FOR(architecture) __attribute__((target(architecture)))
-#endif
 
 namespace dtrun::tensors {
 namespace {
@@ -240,8 +236,8 @@ struct KernelsForRegisters {
   };
 DTRUN_KERNELS(Anywhere, 16, )
 #if defined(__x86_64__)
-DTRUN_KERNELS(Avx2, 32, DTRUN_GROUPS_FOR("avx2,fma"))
-DTRUN_KERNELS(Avx512, 64, DTRUN_GROUPS_FOR("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma"))
+DTRUN_KERNELS(Avx2, 32, DTRUN_WITH_AVX2)
+DTRUN_KERNELS(Avx512, 64, DTRUN_WITH_AVX512)
 #endif
 #undef DTRUN_KERNELS
 

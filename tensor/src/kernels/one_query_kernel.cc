@@ -7,8 +7,6 @@
 #include "kernels/tile_product.h"
 #include "multiversion.h"
 
-#define DTRUN_INLINED __attribute__((always_inline)) inline
-
 namespace dtrun::tensors {
 namespace {
 

@@ -55,46 +55,46 @@ DTRUN_MULTIVERSION void philox_lanes(std::uint64_t* target, RandomKey key, std::
 // ones of which nobody reads: products are of the lower halves. A macro, for g++ inlines nothing
 // that names a processor into a template that does not. MULTIPLY(a, b): of the lower halves; FIRST
 // and SECOND: the places of two vectors' numbers, taken in turns.
-#define DTRUN_PHILOX(NAME, PROCESSOR, PAIRS, MULTIPLY, FIRST, SECOND)                          \
-  __attribute__((target(PROCESSOR))) void NAME(std::uint64_t* target, RandomKey key,           \
-                                               std::uint64_t first_pair, std::int64_t pairs) { \
-    typedef std::uint64_t Vector __attribute__((vector_size(8 * PAIRS)));                      \
-    Vector places;                                                                             \
-    for (int i = 0; i < PAIRS; ++i) places[i] = static_cast<std::uint64_t>(i);                 \
-    const Vector factor0 = Vector{} + 0xD2511F53, factor1 = Vector{} + 0xCD9E8D57;             \
-    for (std::int64_t l = 0; l < pairs; l += PAIRS) {                                          \
-      Vector word0 = first_pair + static_cast<std::uint64_t>(l) + places;                      \
-      Vector word1 = word0 >> 32;                                                              \
-      Vector word2 = key.stream + Vector{};                                                    \
-      Vector word3 = word2 >> 32;                                                              \
-      auto key0 = static_cast<std::uint32_t>(key.seed);                                        \
-      auto key1 = static_cast<std::uint32_t>(key.seed >> 32);                                  \
-      for (int round = 0; round < 10; ++round) {                                               \
-        const Vector product0 = (Vector)MULTIPLY(word0, factor0);                              \
-        const Vector product1 = (Vector)MULTIPLY(word2, factor1);                              \
-        word0 = (product1 >> 32) ^ word1 ^ std::uint64_t{key0};                                \
-        word1 = product1;                                                                      \
-        word2 = (product0 >> 32) ^ word3 ^ std::uint64_t{key1};                                \
-        word3 = product0;                                                                      \
-        key0 += 0x9E3779B9;                                                                    \
-        key1 += 0xBB67AE85;                                                                    \
-      }                                                                                        \
-      const Vector even = (word1 << 32) | (word0 & 0xffffffff);                                \
-      const Vector odd = (word3 << 32) | (word2 & 0xffffffff);                                 \
-      const Vector first = __builtin_shufflevector(even, odd, FIRST);                          \
-      const Vector second = __builtin_shufflevector(even, odd, SECOND);                        \
-      std::memcpy(target + 2 * l, &first, sizeof first);                                       \
-      std::memcpy(target + 2 * l + PAIRS, &second, sizeof second);                             \
-    }                                                                                          \
+#define DTRUN_PHILOX(NAME, PROCESSOR, PAIRS, MULTIPLY, FIRST, SECOND)                 \
+  PROCESSOR void NAME(std::uint64_t* target, RandomKey key, std::uint64_t first_pair, \
+                      std::int64_t pairs) {                                           \
+    typedef std::uint64_t Vector __attribute__((vector_size(8 * PAIRS)));             \
+    Vector places;                                                                    \
+    for (int i = 0; i < PAIRS; ++i) places[i] = static_cast<std::uint64_t>(i);        \
+    const Vector factor0 = Vector{} + 0xD2511F53, factor1 = Vector{} + 0xCD9E8D57;    \
+    for (std::int64_t l = 0; l < pairs; l += PAIRS) {                                 \
+      Vector word0 = first_pair + static_cast<std::uint64_t>(l) + places;             \
+      Vector word1 = word0 >> 32;                                                     \
+      Vector word2 = key.stream + Vector{};                                           \
+      Vector word3 = word2 >> 32;                                                     \
+      auto key0 = static_cast<std::uint32_t>(key.seed);                               \
+      auto key1 = static_cast<std::uint32_t>(key.seed >> 32);                         \
+      for (int round = 0; round < 10; ++round) {                                      \
+        const Vector product0 = (Vector)MULTIPLY(word0, factor0);                     \
+        const Vector product1 = (Vector)MULTIPLY(word2, factor1);                     \
+        word0 = (product1 >> 32) ^ word1 ^ std::uint64_t{key0};                       \
+        word1 = product1;                                                             \
+        word2 = (product0 >> 32) ^ word3 ^ std::uint64_t{key1};                       \
+        word3 = product0;                                                             \
+        key0 += 0x9E3779B9;                                                           \
+        key1 += 0xBB67AE85;                                                           \
+      }                                                                               \
+      const Vector even = (word1 << 32) | (word0 & 0xffffffff);                       \
+      const Vector odd = (word3 << 32) | (word2 & 0xffffffff);                        \
+      const Vector first = __builtin_shufflevector(even, odd, FIRST);                 \
+      const Vector second = __builtin_shufflevector(even, odd, SECOND);               \
+      std::memcpy(target + 2 * l, &first, sizeof first);                              \
+      std::memcpy(target + 2 * l + PAIRS, &second, sizeof second);                    \
+    }                                                                                 \
   }
 
 #define DTRUN_PLACES(...) __VA_ARGS__
 // Without a mask g++ 12 warns of its own header.
 #define DTRUN_MULTIPLY_512(a, b) _mm512_maskz_mul_epu32(0xff, (__m512i)(a), (__m512i)(b))
 #define DTRUN_MULTIPLY_256(a, b) _mm256_mul_epu32((__m256i)(a), (__m256i)(b))
-DTRUN_PHILOX(philox_avx512, "avx512f", 8, DTRUN_MULTIPLY_512,
+DTRUN_PHILOX(philox_avx512, DTRUN_WITH_AVX512, 8, DTRUN_MULTIPLY_512,
              DTRUN_PLACES(0, 8, 1, 9, 2, 10, 3, 11), DTRUN_PLACES(4, 12, 5, 13, 6, 14, 7, 15))
-DTRUN_PHILOX(philox_avx2, "avx2", 4, DTRUN_MULTIPLY_256, DTRUN_PLACES(0, 4, 1, 5),
+DTRUN_PHILOX(philox_avx2, DTRUN_WITH_AVX2, 4, DTRUN_MULTIPLY_256, DTRUN_PLACES(0, 4, 1, 5),
              DTRUN_PLACES(2, 6, 3, 7))
 #undef DTRUN_PHILOX
 #undef DTRUN_PLACES

@@ -6,11 +6,7 @@
 #include <cstring>
 
 #include "kernels/vector_registers.h"
-
-#if defined(__x86_64__)
-#define DTRUN_TILES_FOR(architecture) __attribute__((target(architecture)))
-#endif
-#define DTRUN_INLINED __attribute__((always_inline)) inline
+#include "multiversion.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -97,13 +93,11 @@ void run_anywhere(const TileProduct<A>& tile) {
 }
 #if defined(__x86_64__)
 template <typename A>
-DTRUN_TILES_FOR("avx2,fma")
-void run_avx2(const TileProduct<A>& tile) {
+DTRUN_WITH_AVX2 void run_avx2(const TileProduct<A>& tile) {
   multiply_strips<A, 32, 2, 2>(tile);
 }
 template <typename A>
-DTRUN_TILES_FOR("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")
-void run_avx512(const TileProduct<A>& tile) {
+DTRUN_WITH_AVX512 void run_avx512(const TileProduct<A>& tile) {
   multiply_strips<A, 64, 4, kTileLanes* static_cast<int>(sizeof(A)) / 64>(tile);
 }
 #endif

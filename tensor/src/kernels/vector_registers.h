@@ -13,4 +13,10 @@ enum class VectorRegisters : std::uint8_t {
 
 VectorRegisters vector_registers();
 
+// Before a function that may run only where vector_registers() says so.
+#if defined(__x86_64__)
+#define DTRUN_WITH_AVX2 __attribute__((target("avx2,fma")))
+#define DTRUN_WITH_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
+#endif
+
 }  // namespace dtrun::tensors

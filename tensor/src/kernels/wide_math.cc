@@ -17,8 +17,6 @@ namespace dtrun::tensors {
 #if defined(__x86_64__)
 namespace {
 
-#define DTRUN_WIDE __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
-
 constexpr int kDegree = 5;
 constexpr int kPieces = 32;
 
@@ -54,12 +52,13 @@ constexpr Pieces kErf = {
 alignas(64) constexpr float kPowers[16] = {0x1p0f, 0x1.0b5586p0f, 0x1.172b84p0f, 0x1.2387a6p0f, 0x1.306fep0f, 0x1.3dea64p0f, 0x1.4bfdaep0f, 0x1.5ab07ep0f, 0x1.6a09e6p0f, 0x1.7a1148p0f, 0x1.8ace54p0f, 0x1.9c4918p0f, 0x1.ae89fap0f, 0x1.c199bep0f, 0x1.d5818ep0f, 0x1.ea4afap0f};
 // clang-format on
 
-DTRUN_WIDE inline __m512 look_up(const float* table, __m512i piece) {
+DTRUN_WITH_AVX512 inline __m512 look_up(const float* table, __m512i piece) {
   return _mm512_permutex2var_ps(_mm512_load_ps(table), piece, _mm512_load_ps(table + 16));
 }
 
 /// @param most less than where the pieces end
-DTRUN_WIDE inline __m512 odd_function(const Pieces& pieces, int octave, float most, __m512 x) {
+DTRUN_WITH_AVX512 inline __m512 odd_function(const Pieces& pieces, int octave, float most,
+                                             __m512 x) {
   const __m512 minus = _mm512_set1_ps(-0.0f);
   // A nan comes through: of two the second is taken.
   const __m512 size = _mm512_min_ps(_mm512_set1_ps(most), _mm512_andnot_ps(minus, x));
@@ -76,7 +75,7 @@ DTRUN_WIDE inline __m512 odd_function(const Pieces& pieces, int octave, float mo
   return _mm512_or_ps(_mm512_fmadd_ps(power, way, base), _mm512_and_ps(minus, x));
 }
 
-DTRUN_WIDE inline __m512 exp_of(__m512 x) {
+DTRUN_WITH_AVX512 inline __m512 exp_of(__m512 x) {
   const __m512 round = _mm512_set1_ps(0x1.8p19f);  // added, it leaves sixteenths in the lowest bits
   x = _mm512_max_ps(_mm512_set1_ps(-104), _mm512_min_ps(_mm512_set1_ps(89), x));
   const __m512 shifted = _mm512_fmadd_ps(x, _mm512_set1_ps(0x1.715476p+0f), round);
@@ -90,31 +89,31 @@ DTRUN_WIDE inline __m512 exp_of(__m512 x) {
   const __m512 more = _mm512_fmadd_ps(_mm512_mul_ps(rest, rest), upper, rest);
   return _mm512_scalef_ps(_mm512_fmadd_ps(power, more, power), sixteenths);
 }
-DTRUN_WIDE inline __m512 tanh_of(__m512 x) {
+DTRUN_WITH_AVX512 inline __m512 tanh_of(__m512 x) {
   return odd_function(kTanh, kTanhOctave, 15, x);
 }
-DTRUN_WIDE inline __m512 erf_of(__m512 x) {
+DTRUN_WITH_AVX512 inline __m512 erf_of(__m512 x) {
   return odd_function(kErf, kErfOctave, 3.999f, x);
 }
-DTRUN_WIDE inline __m512 one_and_exp_of_minus(__m512 x) {
+DTRUN_WITH_AVX512 inline __m512 one_and_exp_of_minus(__m512 x) {
   return _mm512_add_ps(_mm512_set1_ps(1), exp_of(_mm512_sub_ps(_mm512_setzero_ps(), x)));
 }
 /// x / 2 * (1 + y)
-DTRUN_WIDE inline __m512 half_of(__m512 x, __m512 y) {
+DTRUN_WITH_AVX512 inline __m512 half_of(__m512 x, __m512 y) {
   const __m512 half = _mm512_mul_ps(x, _mm512_set1_ps(0.5f));
   return _mm512_fmadd_ps(half, y, half);
 }
-DTRUN_WIDE inline __m512 gelu_of(__m512 x) {
+DTRUN_WITH_AVX512 inline __m512 gelu_of(__m512 x) {
   return half_of(x, erf_of(_mm512_mul_ps(x, _mm512_set1_ps(0.70710678118654752440f))));
 }
-DTRUN_WIDE inline __m512 gelu_tanh_of(__m512 x) {
+DTRUN_WITH_AVX512 inline __m512 gelu_tanh_of(__m512 x) {
   const __m512 cube = _mm512_mul_ps(_mm512_mul_ps(x, x), x);
   const __m512 sum = _mm512_fmadd_ps(_mm512_set1_ps(0.044715f), cube, x);
   return half_of(x, tanh_of(_mm512_mul_ps(_mm512_set1_ps(0.79788456080286535588f), sum)));
 }
 
 /// g * (probability + x * density), of the normal distribution.
-DTRUN_WIDE inline __m512 gelu_gradient_of(__m512 g, __m512 x) {
+DTRUN_WITH_AVX512 inline __m512 gelu_gradient_of(__m512 g, __m512 x) {
   const __m512 half = _mm512_set1_ps(0.5f);
   const __m512 of_erf = erf_of(_mm512_mul_ps(x, _mm512_set1_ps(0.70710678118654752440f)));
   const __m512 power = exp_of(_mm512_mul_ps(_mm512_mul_ps(x, x), _mm512_set1_ps(-0.5f)));
@@ -123,7 +122,7 @@ DTRUN_WIDE inline __m512 gelu_gradient_of(__m512 g, __m512 x) {
 }
 
 template <MapFunction kFunction>
-DTRUN_WIDE inline __m512 value_of(__m512 x) {
+DTRUN_WITH_AVX512 inline __m512 value_of(__m512 x) {
   if constexpr (kFunction == MapFunction::exp) return exp_of(x);
   if constexpr (kFunction == MapFunction::tanh) return tanh_of(x);
   if constexpr (kFunction == MapFunction::erf) return erf_of(x);
@@ -134,27 +133,27 @@ DTRUN_WIDE inline __m512 value_of(__m512 x) {
   if constexpr (kFunction == MapFunction::silu) return _mm512_div_ps(x, one_and_exp_of_minus(x));
 }
 
-DTRUN_WIDE inline __m512 load(const BFloat16* in) {
+DTRUN_WITH_AVX512 inline __m512 load(const BFloat16* in) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 /// As to_bfloat16, in the upper halves.
-DTRUN_WIDE inline __m512i rounded_to_bfloat16(__m512 value) {
+DTRUN_WITH_AVX512 inline __m512i rounded_to_bfloat16(__m512 value) {
   const __m512i bits = _mm512_castps_si512(value);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
   return _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
 }
-DTRUN_WIDE inline __m512i with_nan(__m512i rounded, __m512 value) {
+DTRUN_WITH_AVX512 inline __m512i with_nan(__m512i rounded, __m512 value) {
   const __mmask16 is_nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
   return _mm512_mask_mov_epi32(rounded, is_nan, _mm512_set1_epi32(0x7fc00000));
 }
-DTRUN_WIDE inline void store(BFloat16* out, __m512 value) {
+DTRUN_WITH_AVX512 inline void store(BFloat16* out, __m512 value) {
   const __m512i rounded = with_nan(rounded_to_bfloat16(value), value);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(out),
                       _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
 }
 /// Elements 0, 2, 4... and 1, 3, 5..., of which each is the low and the high half of a word.
-DTRUN_WIDE inline void store_words(BFloat16* out, __m512 even, __m512 odd) {
+DTRUN_WITH_AVX512 inline void store_words(BFloat16* out, __m512 even, __m512 odd) {
   __m512i low = rounded_to_bfloat16(even);
   __m512i high = rounded_to_bfloat16(odd);
   if (__builtin_expect(_mm512_cmp_ps_mask(even, odd, _CMP_UNORD_Q) != 0, 0)) {
@@ -166,8 +165,8 @@ DTRUN_WIDE inline void store_words(BFloat16* out, __m512 even, __m512 odd) {
 }
 
 template <MapFunction kFunction>
-DTRUN_WIDE void run_wide_f32(void* out, const void* const* in, std::int64_t count,
-                             const MapNumbers&) {
+DTRUN_WITH_AVX512 void run_wide_f32(void* out, const void* const* in, std::int64_t count,
+                                    const MapNumbers&) {
   float* const to = static_cast<float*>(out);
   const float* const from = static_cast<const float*>(in[0]);
   for (std::int64_t i = 0; i < count; i += kLanes) {
@@ -175,8 +174,8 @@ DTRUN_WIDE void run_wide_f32(void* out, const void* const* in, std::int64_t coun
   }
 }
 
-DTRUN_WIDE void run_gelu_backward(void* out, const void* const* in, std::int64_t count,
-                                  const MapNumbers&) {
+DTRUN_WITH_AVX512 void run_gelu_backward(void* out, const void* const* in, std::int64_t count,
+                                         const MapNumbers&) {
   float* const to = static_cast<float*>(out);
   const float* const g = static_cast<const float*>(in[0]);
   const float* const x = static_cast<const float*>(in[1]);
@@ -186,8 +185,8 @@ DTRUN_WIDE void run_gelu_backward(void* out, const void* const* in, std::int64_t
 }
 
 template <MapFunction kFunction>
-DTRUN_WIDE void run_wide_bf16(void* out, const void* const* in, std::int64_t count,
-                              const MapNumbers&) {
+DTRUN_WITH_AVX512 void run_wide_bf16(void* out, const void* const* in, std::int64_t count,
+                                     const MapNumbers&) {
   BFloat16* const to = static_cast<BFloat16*>(out);
   const BFloat16* const from = static_cast<const BFloat16*>(in[0]);
   // Two elements a word: nothing moves between the parts of a register, as where halves are
