@@ -116,11 +116,8 @@ std::shared_ptr<Operation> CpuBackend::submit(Message message) {
 }
 
 /// Of the new group's members on this machine the first keeps the table.
-World::Keeps CpuBackend::kept_for(const std::vector<int>& ranks) const {
+World::Keeps CpuBackend::kept_for(const std::vector<int>& world_ranks) const {
   const World& world = *engine_->world();
-  std::vector<int> world_ranks;
-  for (const int rank_in_parent : ranks)
-    world_ranks.push_back(engine_->spec().world_ranks[static_cast<std::size_t>(rank_in_parent)]);
   const auto first = std::ranges::find_if(
       world_ranks, [&](int world_rank) { return world.shares_memory(world_rank); });
   if (first == world_ranks.end() || *first != world.rank()) return World::Keeps::block;
@@ -134,9 +131,13 @@ std::unique_ptr<Backend> CpuBackend::split(const std::vector<int>& ranks, int li
   // Memory for a group that will not be is never given back; a forked child has none to give.
   engine_->require_open();
   static_assert(sizeof(GroupMemory) == 2 * sizeof(std::uint64_t));
+  GroupSpec spec;
+  for (const int rank_in_parent : ranks)
+    spec.world_ranks.push_back(
+        engine_->spec().world_ranks[static_cast<std::size_t>(rank_in_parent)]);
   GroupMemory own;
   try {
-    if (!ranks.empty()) own = world->make_group_memory(ranks.size(), kept_for(ranks));
+    if (!ranks.empty()) own = world->make_group_memory(ranks.size(), kept_for(spec.world_ranks));
   } catch (const base::Error& error) {
     // The peers are on their way into the exchange below: they must not wait for this rank.
     engine_->reject(call.fingerprint, error);
@@ -149,14 +150,11 @@ std::unique_ptr<Backend> CpuBackend::split(const std::vector<int>& ranks, int li
   for (GroupMemory& of_member : memory) exchange.outputs.push_back({&of_member, 2, dtype});
   start(std::move(exchange));
   if (ranks.empty()) return nullptr;
-  GroupSpec spec;
   spec.id = child_group_id(engine_->spec().id, sequence, list_index);
   spec.name = name;
   for (const int rank_in_parent : ranks) {
-    if (rank_in_parent == rank()) spec.rank = static_cast<int>(spec.world_ranks.size());
-    const std::size_t index = static_cast<std::size_t>(rank_in_parent);
-    spec.world_ranks.push_back(engine_->spec().world_ranks[index]);
-    spec.memory.push_back(memory[index]);
+    if (rank_in_parent == rank()) spec.rank = static_cast<int>(spec.memory.size());
+    spec.memory.push_back(memory[static_cast<std::size_t>(rank_in_parent)]);
   }
   return std::make_unique<CpuBackend>(world, std::move(spec), timeout_);
 }

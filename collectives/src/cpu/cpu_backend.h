@@ -46,7 +46,7 @@ class CpuBackend : public Backend {
  private:
   std::shared_ptr<Operation> submit(Message message);
   Work finish(const std::shared_ptr<Operation>& operation);
-  World::Keeps kept_for(const std::vector<int>& ranks) const;
+  World::Keeps kept_for(const std::vector<int>& world_ranks) const;
 
   const base::Deadline::Duration timeout_;
   const std::shared_ptr<GroupEngine> engine_;

@@ -18,9 +18,9 @@ constexpr auto kTellingBudget = std::chrono::milliseconds(100);
 
 GroupTable* GroupTable::make_at(std::byte* memory, std::size_t members, Posts posts,
                                 std::uint64_t generation) {
-  // Before anything else: who compares it never takes the next group's numbers for its own.
-  reinterpret_cast<GroupTable*>(memory)->generation.store(generation, std::memory_order_seq_cst);
   auto* table = reinterpret_cast<GroupTable*>(memory);
+  // Before anything else: who compares it never takes the next group's numbers for its own.
+  table->generation.store(generation, std::memory_order_seq_cst);
   table->departed.store(0, std::memory_order_seq_cst);
   table->left.store(0, std::memory_order_relaxed);
   table->long_waits.store(0, std::memory_order_relaxed);

@@ -128,7 +128,7 @@ void Meeting::post(const Fingerprint& fingerprint, Needed needed) {
   claim_next_post();
   hash(fingerprint);
   if (size() <= kMostWoken) return ring_sleepers();
-  const bool last = counts_.is_last(turn_ & (posts_of(ahead_) - 1), size());
+  const bool last = counts_.is_last(slot_of(turn_), size());
   if (last || needed == Needed::alone) ring_sleepers();
 }
 

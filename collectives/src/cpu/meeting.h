@@ -120,9 +120,10 @@ class Meeting {
   };
   MemberLine& line(int rank) const { return lines_[static_cast<std::size_t>(rank)]; }
   MemberLine& own_line() const { return line(rank_); }
-  /// The post that a rank shows in that turn.
+  /// Which of its posts a rank uses in that turn.
+  Turn slot_of(Turn turn) const { return turn & (posts_of(ahead_) - 1); }
   Post& post_of(int rank, Turn turn) const {
-    return posts_[static_cast<std::size_t>(rank) * stride_ + (turn & (posts_of(ahead_) - 1))];
+    return posts_[static_cast<std::size_t>(rank) * stride_ + slot_of(turn)];
   }
   Post& post_of(int rank) const { return post_of(rank, turn_); }
   /// That turn is at most as far from this rank's as one may be ahead.
