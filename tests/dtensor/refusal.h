@@ -24,8 +24,9 @@ inline void expect_refused(const std::function<void()>& call, const std::string&
 
 /// The error names all of the words.
 inline void expect_refused(const std::function<void()>& call,
-                           std::initializer_list<const char*> words) {
-  for (const char* word : words) expect_refused(call, std::string(word));
+                           std::initializer_list<const char*> words,
+                           base::ErrorCode code = base::ErrorCode::kInvalidArgument) {
+  for (const char* word : words) expect_refused(call, std::string(word), code);
 }
 
 }  // namespace dtrun::dtensor

@@ -5,6 +5,7 @@
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/mesh/spec.h"
 #include "dtrun/dtensor/ops/creation.h"
+#include "nn/model_agreement.h"
 #include "nn/name_list.h"
 
 namespace dtrun::dtensor {
@@ -78,6 +79,7 @@ void distribute_module(nn::Module& module, const DeviceMesh& mesh,
                 "it was distributed by an earlier call, whose hooks it has",
                 "one call for the whole model");
   }
+  if (mesh.has_this_rank()) check_same_model("distribute_module", module, mesh.group(), site);
   module.is_on_mesh_ = true;
   for (const auto& [path, within] : module.named_modules()) {
     if (options.partition) options.partition(path, *within, mesh);

@@ -9,8 +9,9 @@
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/views.h"
+#include "nn/model_agreement.h"
 #include "ops/attention_scope.h"
-#include "parallel/model_agreement.h"
+#include "parallel/one_axis.h"
 #include "parallel/part_hooks.h"
 #include "parallel/ring_attention.h"
 
@@ -104,8 +105,12 @@ Tensor ring_attention(const Tensor& query, const Tensor& key, const Tensor& valu
                               is_grouped ? with_heads_of(value) : value, ring);
 }
 
-void context_parallel(nn::Module& module, const DeviceMesh& mesh, ContextParallelOptions options) {
+void context_parallel(nn::Module& module, const DeviceMesh& mesh, ContextParallelOptions options,
+                      Tensor::Site site) {
   const ProcessGroup& group = group_of_one_axis("context_parallel", mesh);
+  const char* const order =
+      options.order == SequenceOrder::balanced ? "order balanced\n" : "order contiguous\n";
+  check_same_model("context_parallel", module, group, site, order);
   const std::vector<int> chunks = chunks_of(options.order, group.rank(), group.size());
   const auto positions = std::make_shared<const RandomPart>(
       RandomPart::Level::positions, std::vector<std::int64_t>(chunks.begin(), chunks.end()), 1,

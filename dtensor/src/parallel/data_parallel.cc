@@ -6,8 +6,9 @@
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/nn/meta_scope.h"
+#include "nn/model_agreement.h"
 #include "parallel/gradient_buckets.h"
-#include "parallel/model_agreement.h"
+#include "parallel/one_axis.h"
 #include "parallel/part_hooks.h"
 
 namespace dtrun::dtensor {

@@ -9,10 +9,11 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/mesh/spec.h"
+#include "nn/model_agreement.h"
 #include "parallel/cut_in_forward.h"
 #include "parallel/flat_layout.h"
-#include "parallel/model_agreement.h"
 #include "parallel/module_names.h"
+#include "parallel/one_axis.h"
 #include "parallel/part_hooks.h"
 #include "parallel/shard_unit.h"
 

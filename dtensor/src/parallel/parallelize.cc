@@ -9,8 +9,9 @@
 #include "dtrun/dtensor/mesh/spec.h"
 #include "dtrun/dtensor/nn/embedding.h"
 #include "dtrun/dtensor/nn/linear.h"
-#include "parallel/model_agreement.h"
+#include "nn/model_agreement.h"
 #include "parallel/module_names.h"
+#include "parallel/one_axis.h"
 
 namespace dtrun::dtensor {
 namespace {

@@ -4,7 +4,8 @@
 #include <utility>
 
 #include "dtrun/base/error.h"
-#include "parallel/model_agreement.h"
+#include "nn/model_agreement.h"
+#include "parallel/one_axis.h"
 #include "parallel/pipeline_split.h"
 #include "parallel/pipeline_work.h"
 

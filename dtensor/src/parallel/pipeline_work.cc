@@ -9,7 +9,7 @@
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
-#include "parallel/model_agreement.h"
+#include "parallel/one_axis.h"
 
 namespace dtrun::dtensor {
 namespace {

@@ -7,7 +7,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/function.h"
 #include "dtrun/tensor/ops.h"
-#include "parallel/model_agreement.h"
+#include "parallel/one_axis.h"
 
 namespace dtrun::dtensor {
 namespace {

@@ -9,7 +9,7 @@
 #include "dtrun/tensor/ops.h"
 #include "move/span.h"
 #include "parallel/flat_layout.h"
-#include "parallel/model_agreement.h"
+#include "parallel/one_axis.h"
 #include "parallel/sharded_spec.h"
 
 namespace dtrun::dtensor {

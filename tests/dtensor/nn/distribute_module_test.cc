@@ -352,6 +352,17 @@ TEST(DistributeModuleTest, AForwardThatIsDoneAgainCountsWhereItsModuleStands) {
   });
 }
 
+TEST(DistributeModuleTest, ModelsThatDifferAreToldOnAllRanks) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Linear other(3, 3, {.bias = group.rank() == 0});
+    expect_refused([&] { distribute_module(*other, mesh); },
+                   {"the ranks' modules differ", "rank 0 has parameter \"bias\", f32[3]",
+                    "rank 1 has no more parameters"},
+                   base::ErrorCode::kDisagreement);
+  });
+}
+
 TEST(DistributeModuleTest, ASecondTimeAndAnotherMeshAreRefused) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2}), other(group, {2, 1});

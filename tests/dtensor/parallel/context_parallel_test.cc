@@ -221,6 +221,23 @@ TEST(ContextParallelTest, PartsThatDoNotFitAreRefusedOnAllRanks) {
   }
 }
 
+TEST(ContextParallelTest, ModelsThatDifferAreToldOnAllRanks) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"cp"});
+    const nn::Linear other(4, 2 + group.rank());
+    expect_refused([&] { context_parallel(*other, mesh); },
+                   {"the ranks' modules differ", "rank 0 has parameter \"weight\", f32[2, 4]",
+                    "rank 1 has parameter \"weight\", f32[3, 4]"},
+                   base::ErrorCode::kDisagreement);
+    const nn::Linear same(4, 2);
+    const SequenceOrder order =
+        group.rank() == 0 ? SequenceOrder::balanced : SequenceOrder::contiguous;
+    expect_refused([&] { context_parallel(*same, mesh, {.order = order}); },
+                   {"rank 0 has order balanced", "rank 1 has order contiguous"},
+                   base::ErrorCode::kDisagreement);
+  });
+}
+
 TEST(ContextParallelTest, WhatTheRingCannotDoIsRefused) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2}, {"cp"});

@@ -33,7 +33,7 @@ struct DistributeModuleOptions {
 /// partition leaves alone are replicated. Gradients are dropped. The tensors stay the same objects,
 /// so that an optimizer that holds them goes on with the distributed ones. Collective. @throws
 /// Error kInvalidArgument for a module that was distributed already, and one with tensors on
-/// another mesh
+/// another mesh; kDisagreement where the ranks' modules differ
 void distribute_module(nn::Module& module, const DeviceMesh& mesh,
                        const DistributeModuleOptions& options = {},
                        Tensor::Site site = Tensor::Site::current());

@@ -30,10 +30,12 @@ struct ContextParallelOptions {
 };
 
 /// In the forward of the module and of all modules within, scaled_dot_product_attention() of plain
-/// tensors is ring_attention() along the axis.
-/// @throws Error kInvalidArgument for a mesh of several axes
+/// tensors is ring_attention() along the axis. Collective.
+/// @throws Error kInvalidArgument for a mesh of several axes; kDisagreement where the ranks'
+/// modules or orders differ
 void context_parallel(nn::Module& module, const DeviceMesh& mesh,
-                      ContextParallelOptions options = {});
+                      ContextParallelOptions options = {},
+                      Tensor::Site site = Tensor::Site::current());
 
 /// As scaled_dot_product_attention() of the whole sequences; query, key and value are this rank's
 /// positions, in dim -2. Memory grows with this rank's positions. Collective over the axis, and so

@@ -1,19 +1,14 @@
-// Whether all ranks of a group have the same model, asked once when it is made parallel.
+// What a parallel call demands of its mesh, and of a model that others have made parallel before.
 #pragma once
 
 #include <set>
 #include <string>
+#include <vector>
 
 #include "dtrun/dtensor/mesh/device_mesh.h"
 #include "dtrun/dtensor/nn/module.h"
 
 namespace dtrun::dtensor {
-
-/// Compares names, shapes, dtypes and layouts of parameters and buffers, and which of them want a
-/// gradient. Collective. @param more lines that shall be the same as well. @throws Error
-/// kDisagreement on all ranks, naming the first difference
-void check_same_model(const char* call, const nn::Module& module, const ProcessGroup& group,
-                      const Tensor::Site& site, const std::string& more = "");
 
 /// The axis along which `call` works. @throws Error kInvalidArgument for a mesh of several axes
 const ProcessGroup& group_of_one_axis(const char* call, const DeviceMesh& mesh);
