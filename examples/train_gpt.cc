@@ -101,6 +101,7 @@ bool read_mesh(const std::string& text, Options& options) {
 struct Setting {
   std::string meaning, otherwise;                    ///< its value where it is not given
   std::function<bool(const std::string& text)> set;  ///< false: the text is no value of it
+  std::string alone = {};  ///< its value where it stands without one; empty: it needs one
 };
 using Settings = std::map<std::string, Setting>;
 
@@ -116,9 +117,10 @@ Settings settings_of(Options& options) {
     return Setting{meaning, target, set};
   };
   const auto on_or_off = [](std::string& target, const std::string& meaning) {
-    return Setting{"on or off: " + meaning, target, [&target](const std::string& value) {
-                     return (target = value) == "on" || value == "off";
-                   }};
+    return Setting{
+        "on or off: " + meaning, target,
+        [&target](const std::string& value) { return (target = value) == "on" || value == "off"; },
+        "on"};
   };
   const auto number = [](double& target, double most, const std::string& meaning) {
     return Setting{meaning + ", a number from 0", std::to_string(target),
@@ -160,7 +162,8 @@ Settings settings_of(Options& options) {
 
 std::string help_text(const Settings& settings) {
   std::ostringstream text;
-  text << "Usage: dtrun --nproc_per_node=4 train_gpt [OPTION VALUE]...\n\n";
+  text << "Usage: dtrun --nproc_per_node=4 train_gpt [OPTION VALUE]...\n"
+          "An option that is on or off may stand without a value: on.\n\n";
   for (const auto& [name, setting] : settings) {
     text << "  " << std::left << std::setw(20) << name << setting.meaning;
     text << (setting.otherwise.empty() ? "\n" : " (" + setting.otherwise + ")\n");
@@ -172,7 +175,7 @@ std::string help_text(const Settings& settings) {
 std::optional<Options> read_options(int argc, char** argv) {
   Options options;
   const Settings settings = settings_of(options);
-  for (int i = 1; i < argc; i += 2) {
+  for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
     if (name == "--help" || name == "-h") {
       const char* const rank = std::getenv("RANK");
@@ -182,8 +185,9 @@ std::optional<Options> read_options(int argc, char** argv) {
     const auto found = settings.find(name);
     if (found == settings.end()) refuse("there is no option " + name, "train_gpt --help");
     const Setting& setting = found->second;
-    if (i + 1 == argc) refuse(name + " lacks its value", setting.meaning);
-    const std::string value = argv[i + 1];
+    const bool is_alone = i + 1 == argc || std::string(argv[i + 1]).starts_with("--");
+    if (i + 1 == argc && setting.alone.empty()) refuse(name + " lacks its value", setting.meaning);
+    const std::string value = is_alone && !setting.alone.empty() ? setting.alone : argv[++i];
     if (!setting.set(value)) refuse(name + " " + value + " is not understood", setting.meaning);
   }
   if (options.width % options.heads != 0)

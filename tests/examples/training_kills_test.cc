@@ -1,10 +1,11 @@
-// A training of many minutes of which a rank is killed every few seconds: it ends with the weights
-// of one that nobody has disturbed, and neither a rank's memory grows meanwhile nor the launcher's.
-// DTRUN_KILL_STEPS says how long it is.
+// A training of many minutes of which a rank is killed every few seconds: it has the loss of each
+// step and the weights of one that nobody has disturbed, and neither a rank's memory grows
+// meanwhile nor the launcher's. DTRUN_KILL_STEPS says how long it is.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -40,6 +41,10 @@ std::vector<pid_t> ranks_of(const CheckpointFolder& folder) {
   return ranks;
 }
 
+std::string losses_beside(const CheckpointFolder& folder) {
+  return folder.path() + ".csv";
+}
+
 std::vector<std::string> long_training(const CheckpointFolder& folder, const std::string& steps) {
   return {DTRUN_BIN "/dtrun",
           "--nproc_per_node=2",
@@ -64,7 +69,18 @@ std::vector<std::string> long_training(const CheckpointFolder& folder, const std
           "--checkpoint",
           folder.path(),
           "--checkpoint-every",
-          "20"};
+          "20",
+          "--csv",
+          losses_beside(folder)};
+}
+
+/// The loss of each step.
+std::string losses_of(const CheckpointFolder& folder) {
+  const std::string path = losses_beside(folder);
+  std::ifstream stream(path);
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  std::filesystem::remove(path);
+  return text;
 }
 
 /// The most memory of the first rank after a tenth of the steps, and after all but a tenth.
@@ -130,6 +146,9 @@ TEST(TrainingKillsTest, ARankKilledEveryFewSecondsCostsNoBitOfTheWeights) {
   EXPECT_LE(last_launchers, launchers + launchers / 10);
   std::printf("%s steps, %d kills in %.0f s\n", steps.c_str(), kills, seconds);
   EXPECT_GE(kills, 3);
+  const std::string losses = losses_of(calm);
+  EXPECT_EQ(std::ranges::count(losses, '\n'), 1 + std::stoi(steps));
+  EXPECT_EQ(losses_of(killed), losses);
   EXPECT_NE(killed.elements_of(std::stoi(steps)), "");
   EXPECT_EQ(killed.elements_of(std::stoi(steps)), calm.elements_of(std::stoi(steps)));
 }

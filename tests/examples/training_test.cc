@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -101,17 +102,36 @@ CommandResult train_gpt(int ranks, const std::vector<std::string>& more) {
   return run_command(line);
 }
 
+/// That of the last line, "loss: 2.345678".
 double last_loss(const CommandResult& result) {
   EXPECT_EQ(result.exit_code, 0) << result.describe();
-  const std::size_t last = result.out.rfind("\nloss: ");
-  if (last != std::string::npos) return std::strtod(result.out.c_str() + last + 7, nullptr);
+  std::smatch found;
+  if (std::regex_search(result.out, found, std::regex("\nloss: ([0-9.]+)\n(\\[dtrun [^\n]*\n)*$")))
+    return std::stod(found[1]);
   ADD_FAILURE() << result.describe();
   return 0;
 }
 
+/// Of "step    8  loss 4.1234  validation 4.2345  rate 0.00300  12345 bytes/s  0 s left".
+struct ProgressLine {
+  int step = 0;
+  double loss = 0, validation = 0, bytes_per_second = 0;
+};
+std::vector<ProgressLine> progress_of(const CommandResult& result) {
+  const std::regex line(
+      "step +([0-9]+)  loss ([0-9.]+)  validation ([0-9.]+)  rate [0-9.]+  ([0-9]+) bytes/s  "
+      "[0-9]+ s left\n");
+  std::vector<ProgressLine> found;
+  for (std::sregex_iterator at(result.out.begin(), result.out.end(), line), end; at != end; ++at) {
+    found.push_back(
+        {std::stoi((*at)[1]), std::stod((*at)[2]), std::stod((*at)[3]), std::stod((*at)[4])});
+  }
+  return found;
+}
+
 /// Between the lines of progress and the last one.
 std::string text_of(const CommandResult& result) {
-  const std::size_t begin = result.out.find("s left\n"), end = result.out.rfind("\nloss: ");
+  const std::size_t begin = result.out.rfind("s left\n"), end = result.out.rfind("\nloss: ");
   return begin < end ? result.out.substr(begin + 7, end - begin - 7) : "";
 }
 
@@ -147,7 +167,7 @@ class LossFile {
 void expect_the_same_on_every_mesh(const std::string& dropout) {
   const LossFile file;
   const std::vector<std::string> line = {
-      "--steps",  "8",  "--every",   "8",         "--accumulate", "2",
+      "--steps",  "8",  "--every",   "4",         "--accumulate", "2",
       "--batch",  "8",  "--context", "32",        "--width",      "32",
       "--sample", "20", "--csv",     file.path(), "--dropout",    dropout};
   const CommandResult alone = train_gpt(1, line);
@@ -155,6 +175,12 @@ void expect_the_same_on_every_mesh(const std::string& dropout) {
   const std::vector<double> losses = file.losses();
   ASSERT_EQ(losses.size(), 8U);
   EXPECT_EQ(text_of(alone).size(), 16U + 20U) << alone.describe();
+  const std::vector<ProgressLine> progress = progress_of(alone);
+  ASSERT_EQ(progress.size(), 2U) << alone.describe();
+  EXPECT_EQ(progress[1].step, 8);
+  EXPECT_NEAR(progress[1].loss, losses[7], 1e-4);
+  EXPECT_GT(progress[1].bytes_per_second, 0);
+  EXPECT_LT(progress[1].validation, progress[0].validation);
   struct Way {
     int ranks;
     std::vector<std::string> options;
@@ -164,6 +190,7 @@ void expect_the_same_on_every_mesh(const std::string& dropout) {
                                  {4, {"--mesh", "dp=4"}},
                                  {4, {"--mesh", "fsdp=4"}},
                                  {4, {"--mesh", "dp=2,fsdp=2"}},
+                                 {4, {"--mesh", "fsdp=2,tp=2"}},
                                  {4, {"--mesh", "fsdp=2,tp=2", "--sequence", "on"}},
                                  {3, {"--mesh", "tp=3"}},  // 4 heads
                                  {4, {"--mesh", "dp=2,cp=2"}},
@@ -184,6 +211,11 @@ void expect_the_same_on_every_mesh(const std::string& dropout) {
     for (std::size_t step = 0; step < losses.size(); ++step)
       EXPECT_NEAR(found[step], losses[step], 1e-6 * losses[step]) << "step " << step + 1;
     EXPECT_EQ(text_of(result), text_of(alone));
+    const std::vector<ProgressLine> lines = progress_of(result);
+    ASSERT_EQ(lines.size(), 2U) << result.describe();
+    // Four digits are told.
+    for (const std::size_t i : {0U, 1U})
+      EXPECT_NEAR(lines[i].validation, progress[i].validation, 1.1e-4) << "line " << i;
   }
 }
 
@@ -298,9 +330,9 @@ TEST(TrainingTest, TellingThePlanOfAGptChangesNothing) {
   }
 }
 
-TEST(TrainingTest, AGptUnderTensorParallelismTalksNoMoreThanMegatron) {
+TEST(TrainingTest, AGptUnderTensorParallelismSumsAsOftenAsUnderPyTorch) {
   const CommandResult result =
-      train_gpt(2, {"--mesh", "tp=2", "--steps", "3", "--sample", "0", "--explain", "on"});
+      train_gpt(2, {"--mesh", "tp=2", "--steps", "3", "--sample", "0", "--explain"});
   EXPECT_GT(last_loss(result), 1);
   const std::size_t begin = result.out.find("all modules");
   ASSERT_NE(begin, std::string::npos) << result.describe();
@@ -537,6 +569,20 @@ TEST(TrainingTest, WhatAGptCannotDoIsToldByName) {
     const CommandResult result = train_gpt(1, line);
     EXPECT_NE(result.exit_code, 0) << told;
     EXPECT_NE(result.err.find(told), std::string::npos) << result.describe();
+  }
+}
+
+TEST(TrainingTest, ALossThatIsNoNumberIsToldWithItsStepAndParameter) {
+  for (const auto& [ranks, mesh] :
+       {std::pair{1, "dp=1"}, std::pair{2, "fsdp=2"}, std::pair{2, "tp=2"}, std::pair{2, "pp=2"}}) {
+    const CommandResult result =
+        train_gpt(ranks, {"--mesh", mesh, "--rate", "1e30", "--steps", "9"});
+    EXPECT_NE(result.exit_code, 0) << mesh;
+    // The first rate is warmed up from nothing: one step is taken with it.
+    EXPECT_TRUE(std::regex_search(result.err, std::regex("the loss of step [2-9] is no number")))
+        << result.describe();
+    EXPECT_TRUE(std::regex_search(result.err, std::regex("\"[0-9a-z_.]+\" is not finite")))
+        << result.describe();
   }
 }
 

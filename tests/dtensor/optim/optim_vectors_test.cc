@@ -30,8 +30,10 @@ using vector_models::place_parameters;
 using vector_models::placed;
 using vector_models::whole;
 
-std::vector<VectorCase> cases_of(const std::string& op) {
-  return vector_models::cases_of("training", op);
+std::vector<VectorCase> cases_of(const std::string& op, std::size_t in_the_tree) {
+  std::vector<VectorCase> cases = vector_models::cases_of("training", op);
+  test::expect_cases(cases.size(), in_the_tree);
+  return cases;
 }
 
 /// Null where it is not there.
@@ -61,7 +63,7 @@ std::unique_ptr<LRScheduler> schedule_of(const std::string& name, const boost::j
 }
 
 TEST(OptimVectorsTest, RatesAreTorchs) {
-  for (const VectorCase& example : cases_of("lr_schedule")) {
+  for (const VectorCase& example : cases_of("lr_schedule", 7)) {
     SCOPED_TRACE(test::text_of(example.at("id")));
     const boost::json::object& args = example.at("schedule_args").as_object();
     const Tensor parameter = ones(2);
@@ -98,13 +100,13 @@ void check_clipping(const VectorCase& example, const DeviceMesh* mesh) {
 }
 
 TEST(OptimVectorsTest, ClippingIsTorchsOnAnyMesh) {
-  for (const VectorCase& example : cases_of("clip_grad_norm")) {
+  for (const VectorCase& example : cases_of("clip_grad_norm", 9)) {
     SCOPED_TRACE(test::text_of(example.at("id")));
     check_clipping(example, nullptr);
   }
   test::run_ranks(4, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2, 2});
-    for (const VectorCase& example : cases_of("clip_grad_norm")) check_clipping(example, &mesh);
+    for (const VectorCase& example : cases_of("clip_grad_norm", 9)) check_clipping(example, &mesh);
   });
 }
 
@@ -234,14 +236,14 @@ class Training {
 };
 
 TEST(OptimVectorsTest, ModelsLearnAsTorchsDo) {
-  for (const VectorCase& example : cases_of("train")) {
+  for (const VectorCase& example : cases_of("train", 44)) {
     SCOPED_TRACE(test::text_of(example.at("id")));
     Training(example, nullptr).run();
   }
 }
 
 TEST(OptimVectorsTest, ModelsCutOverAMeshLearnAlike) {
-  const std::vector<VectorCase> examples = cases_of("train");
+  const std::vector<VectorCase> examples = cases_of("train", 44);
   test::run_ranks(4, [&](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2, 2});
     for (const VectorCase& example : examples) {

@@ -64,8 +64,7 @@ TEST(DataParallelTest, BucketsInSharedMemoryAreSummedInPlace) {
     in_place = 0;
     base::log::set_levels("+collectives");
     base::log::set_writer([](const base::log::Line& line) {
-      if (line.message.find("goes on in place") != std::string::npos)
-        ++in_place;
+      if (line.message.find("goes on in place") != std::string::npos) ++in_place;
     });
     test::run_ranks(2, [&](const ProcessGroup& group) {
       const DeviceMesh mesh(group, {2}, {"dp"});
