@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <regex>
+#include <string>
+#include <vector>
 
 #include "support/command.h"
 
@@ -82,6 +85,7 @@ TEST(ExampleTest, DTensorDemoShowsItsEightPartsOnTwoFourAndEightRanks) {
         run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=" + count, DTRUN_BIN "/dtensor_demo"});
     ASSERT_EQ(result.exit_code, 0) << result.describe();
     EXPECT_EQ(result.err, "");
+    const std::string hidden = std::to_string(4 * ranks);
     std::vector<std::string> lines = {
         "=== 1. Device mesh ===",
         "[Rank 1] 1-D mesh DeviceMesh((ranks=" + count + "), 'cpu', stride=(1,)): coordinate [1]",
@@ -93,12 +97,21 @@ TEST(ExampleTest, DTensorDemoShowsItsEightPartsOnTwoFourAndEightRanks) {
         "[Rank 0] sum " + std::to_string(12 * ranks * ranks) + ", mean 2",
         "[Rank 0] Replicate to Shard(1): no communication",
         "[Rank 0] gradient of down.bias: global [2], local [2], placements [R]",
+        "[Rank 1] up.weight: global [" + hidden + ", 8], local [4, 8], placements [S(0)]",
+        "[Rank 1] down.weight: global [2, " + hidden + "], local [2, 4], placements [S(1)]",
+        "[Rank 1] gradient of up.weight: global [" + hidden +
+            ", 8], local [4, 8], placements [S(0)]",
         "=== All parts ran on " + count + " ranks ===",
     };
     if (ranks >= 4) {
       const std::string columns = std::to_string(16 / ranks);
       lines.push_back("[Rank 3] cut along both axes: global [8, 8], local [4, " + columns +
                       "], placements [S(0), S(1)]");
+      const std::string tp = std::to_string(ranks / 2), last = std::to_string(ranks - 1);
+      lines.push_back("[Rank " + last + "] 2-D mesh DeviceMesh((dp=2, tp=" + tp +
+                      "), 'cpu', stride=(" + tp + ", 1)): coordinate [1, " +
+                      std::to_string(ranks / 2 - 1) + "]");
+      lines.push_back("[Rank 0] samples times weight: no communication");
     } else {
       lines.push_back(
           "=== 6. A mesh of two axes needs 4 ranks: dtrun --nproc_per_node=4 dtensor_demo ===");
@@ -107,7 +120,8 @@ TEST(ExampleTest, DTensorDemoShowsItsEightPartsOnTwoFourAndEightRanks) {
       EXPECT_NE(result.out.find(line + "\n"), std::string::npos) << line << result.describe();
     for (const std::string move :
          {"Shard(0) to Replicate: 1 all_gather (", "Partial to Replicate: 1 all_reduce (",
-          "Partial to Shard(0): 1 reduce_scatter (", "Shard(0) to Shard(1): 1 all_to_all ("})
+          "Partial to Shard(0): 1 reduce_scatter (", "Shard(0) to Shard(1): 1 all_to_all (",
+          "operations: 2 all_reduce (", "forward: 1 all_reduce ("})
       EXPECT_NE(result.out.find("[Rank 0] " + move), std::string::npos) << move;
     const std::size_t loss = result.out.find("[Rank 0] loss ");
     ASSERT_NE(loss, std::string::npos);
@@ -192,6 +206,41 @@ TEST(ExampleTest, TheDemosScriptTellsEveryRedistributionAndRefusesWhatItDoesNotK
   const CommandResult absent = run_command({script}, options);
   EXPECT_EQ(absent.exit_code, 66);
   EXPECT_NE(absent.err.find("/nowhere/dtrun"), std::string::npos) << absent.describe();
+}
+
+/// What rank 0 tells of its moves, in order: "item: f32[] from [P(sum)] to [R]: ...".
+std::vector<std::string> moves_told(const std::string& variable) {
+  testing_support::CommandOptions options;
+  options.environment[variable] = "+dtensor";
+  const CommandResult result =
+      run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=2", DTRUN_BIN "/dtensor_demo"}, options);
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  const std::regex line(
+      "\\[dtrun rank 0 [^\\]]* D dtensor\\] ([a-z_]+)( at [^ ]*dtensor_demo.cc:[0-9]+|, argument "
+      "1): ([^\n]*) along ranks");
+  std::vector<std::string> moves;
+  for (std::sregex_iterator at(result.err.begin(), result.err.end(), line), end; at != end; ++at)
+    moves.push_back((*at)[1].str() + ": " + (*at)[3].str());
+  return moves;
+}
+
+TEST(ExampleTest, BothLogsOfTheDemoTellEachMoveWithItsCause) {
+  const std::vector<std::string> moves = {
+      "full_tensor: f32[3] from [P(sum)] to [R]: all_reduce",
+      "redistribute: f32[4, 4] from [S(0)] to [S(1)]: all_to_all",
+      "item: f32[] from [P(sum)] to [R]: all_reduce",
+      "item: f32[] from [P(sum)] to [R]: all_reduce",
+      "redistribute: f32[4, 4] from [S(0)] to [R]: all_gather",
+      "redistribute: f32[4, 4] from [R] to [S(1)]: local_chunk",
+      "redistribute: f32[4, 4] from [P(sum)] to [R]: all_reduce",
+      "redistribute: f32[4, 4] from [P(sum)] to [S(0)]: reduce_scatter",
+      "redistribute: f32[4, 4] from [S(0)] to [S(1)]: all_to_all",
+      "add: f32[2] from [R] to [P(sum)]: to_partial",
+      "square: f32[6, 2] from [P(sum)] to [R]: all_reduce",
+      "full_tensor: f32[4] from [S(0)] to [R]: all_gather",
+      "redistribute: f32[4] from [P(sum)] to [S(0)]: reduce_scatter"};
+  EXPECT_EQ(moves_told("DTRUN_LOGS"), moves);
+  EXPECT_EQ(moves_told("TORCH_LOGS"), moves);
 }
 
 TEST(ExampleTest, TheDemosScriptStartsFourRanksAndEight) {

@@ -74,5 +74,17 @@ TEST_F(TutorialSlurmTest, BarrierAndTheDTensorProgramsPrintWhatTheyPrintOnOneNod
   }
 }
 
+TEST_F(TutorialSlurmTest, TheDemoOfTwoAndOfEightRanksPrintsWhatItPrintsOnOneNode) {
+  for (const int ranks : {2, 8}) {
+    const CommandResult two = lab_->run_on_all({DTRUN_BIN "/dtensor_demo"}, ranks / 2);
+    const CommandResult one =
+        run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=" + std::to_string(ranks),
+                     DTRUN_BIN "/dtensor_demo"});
+    ASSERT_EQ(one.exit_code, 0) << one.describe();
+    ASSERT_EQ(two.exit_code, 0) << two.describe();
+    EXPECT_EQ(without_predictions(two), without_predictions(one)) << two.describe();
+  }
+}
+
 }  // namespace
 }  // namespace dtrun
