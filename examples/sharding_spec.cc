@@ -17,7 +17,7 @@ void print_on_first(const std::string& text) {
 
 // The pictures of the page: a 4 x 4 matrix on a mesh of 2 x 2.
 void draw(const DeviceMesh& device_mesh) {
-  const Tensor a = arange(1, 17).reshape({4, 4});
+  const Tensor a = cat({arange(1, 5), arange(4, 16)}).reshape({4, 4});
   using Partition = std::map<int, std::vector<int>>;
   for (const Partition& dim_partition_dict : {Partition{{0, {0}}}, Partition{{0, {0, 1}}}}) {
     const ShardingSpec sharding_spec(a.dim(), dim_partition_dict);

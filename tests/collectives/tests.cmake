@@ -38,7 +38,7 @@ target_link_libraries(gpu_program PRIVATE dtrun::dtrun dtrun_flags)
 # What scripts/gpu-check takes to a machine with a GPU.
 add_custom_target(gpu_check_programs)
 add_dependencies(gpu_check_programs
-  tensor_cuda_test collectives_nccl_gpu_test collectives_nccl_test gpu_program dtrun_launcher)
+  tensor_cuda_test collectives_nccl_gpu_test collectives_nccl_test gpu_program dtensor_demo dtrun_launcher)
 if(DTRUN_HAVE_CUDA)
   dtrun_test(collectives/gpu_check_tests SOURCES gpu_check DEPENDS gpu_check_programs
     DEFINITIONS DTRUN_SOURCE="${PROJECT_SOURCE_DIR}" DTRUN_BUILD="${PROJECT_BINARY_DIR}")
