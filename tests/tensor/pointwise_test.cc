@@ -169,6 +169,54 @@ TEST_F(PointwiseTest, Bfloat16OfTwoOperandsIsWhatF32IsRounded) {
   }
 }
 
+TEST_F(PointwiseTest, Bfloat16OfOneOperandOrWithANumberIsWhatF32IsRounded) {
+  // A factor or divisor stays a float, others are rounded first: 0.375 and 3 are numbers of both.
+  const Function functions[] = {[](const LocalTensor& x) { return neg(x); },
+                                [](const LocalTensor& x) { return abs(x); },
+                                [](const LocalTensor& x) { return square(x); },
+                                [](const LocalTensor& x) { return sqrt(x); },
+                                [](const LocalTensor& x) { return reciprocal(x); },
+                                [](const LocalTensor& x) { return relu(x); },
+                                [](const LocalTensor& x) { return leaky_relu(x, 0.1); },
+                                [](const LocalTensor& x) { return hardtanh(x, -0.3, 0.7); },
+                                [](const LocalTensor& x) { return clamp(x, -0.375, 3); },
+                                [](const LocalTensor& x) { return mul(x, 0.1); },
+                                [](const LocalTensor& x) { return div(x, 0.1); },
+                                [](const LocalTensor& x) { return div(x, 16777217); },
+                                [](const LocalTensor& x) { return add(x, 0.375); },
+                                [](const LocalTensor& x) { return sub(3, x); },
+                                [](const LocalTensor& x) { return maximum(x, full({}, 0.375)); }};
+  const LocalTensor every = every_so_many_floats(65536).to(DType::bf16);
+  // Also with a tail, from an odd place in memory on, and with gaps.
+  const LocalTensor some[] = {every, every.narrow(0, 1, every.numel() - 4),
+                              every.slice(0, 3, every.numel(), 2)};
+  for (const LocalTensor& x : some) {
+    int number = 0;
+    for (const Function& function : functions) {
+      EXPECT_TRUE(same_bits(function(x), function(x.to(DType::f32)).to(DType::bf16))) << number;
+      ++number;
+    }
+  }
+}
+
+TEST_F(PointwiseTest, Bfloat16InPlaceOrWithARowIsWhatF32IsRounded) {
+  const LocalTensor x =
+      every_so_many_floats(65536).to(DType::bf16).narrow(0, 0, 65530).view({-1, 10});
+  const LocalTensor row = x[6553 / 2], wide = x.to(DType::f32), wide_row = row.to(DType::f32);
+  EXPECT_TRUE(same_bits(add(x, row), add(wide, wide_row).to(DType::bf16)));
+  EXPECT_TRUE(same_bits(mul(row, x.transpose(0, 1).contiguous().transpose(0, 1)),
+                        mul(wide_row, wide).to(DType::bf16)));
+  const LocalTensor scaled = x.clone(), added = x.clone();
+  mul_(scaled, 0.1);
+  EXPECT_TRUE(same_bits(scaled, mul(wide, 0.1).to(DType::bf16)));
+  add_(added, row);
+  EXPECT_TRUE(same_bits(added, add(wide, wide_row).to(DType::bf16)));
+  // Into f32 nothing is rounded to bf16 but the result.
+  const LocalTensor target = zeros({3});
+  add_(target, tensor({1, 2, 3}, {DType::bf16}));
+  EXPECT_EQ(target.to_vector(), (Values{1, 2, 3}));
+}
+
 TEST_F(PointwiseTest, WhatOverlapsTheTargetIsReadBefore) {
   const LocalTensor x = arange(6);
   add_(x.slice(0, 1, 6), x.slice(0, 0, 5));

@@ -32,6 +32,12 @@ constexpr MapOperator by_words(std::string_view name, Domain domain, MapFunction
                                MapRuns runs) {
   return {name, domain, function, runs, MapResult::same, &map_two_bf16<formulas::Binary<Op>>};
 }
+/// A factor or divisor that is a number is not rounded.
+template <typename Op>
+constexpr MapOperator with_numbers(MapOperator by_words) {
+  by_words.bf16_with_number = &map_one_bf16<WithNumber<formulas::Binary<Op>>>;
+  return by_words;
+}
 
 }  // namespace
 
@@ -47,10 +53,10 @@ const MapOperator kSub = by_words<Subtract>(
     "sub", Domain::no_bool, MapFunction::sub,
     two_numbers<formulas::Binary<Subtract>>().with(
         DType::u8, &map_two<formulas::Binary<Subtract>, std::uint8_t, std::uint8_t, std::uint8_t>));
-const MapOperator kMul = by_words<Multiply>("mul", Domain::all, MapFunction::mul,
-                                            two_of_all<formulas::Binary<Multiply>>());
-const MapOperator kDiv = by_words<Divide>("div", Domain::to_floating, MapFunction::div,
-                                          two_floating<formulas::Binary<Divide>>());
+const MapOperator kMul = with_numbers<Multiply>(by_words<Multiply>(
+    "mul", Domain::all, MapFunction::mul, two_of_all<formulas::Binary<Multiply>>()));
+const MapOperator kDiv = with_numbers<Divide>(by_words<Divide>(
+    "div", Domain::to_floating, MapFunction::div, two_floating<formulas::Binary<Divide>>()));
 const MapOperator kMaximum = by_words<Max>("maximum", Domain::all, MapFunction::maximum,
                                            two_of_all<formulas::Binary<Max>>());
 const MapOperator kMinimum = by_words<Min>("minimum", Domain::all, MapFunction::minimum,

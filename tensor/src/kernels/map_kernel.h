@@ -34,16 +34,20 @@ struct MapRuns {
   }
 };
 
+/// The function of elements, made of the call's numbers where it has some.
+template <typename F>
+F function_of(const MapNumbers& numbers) {
+  if constexpr (std::is_constructible_v<F, const MapNumbers&>) {
+    return F(numbers);
+  } else {
+    return F{};
+  }
+}
+
 template <typename F, typename Out, typename... In>
 DTRUN_MULTIVERSION void map_lanes(Out* out, const MapNumbers& numbers, std::int64_t count,
                                   const In*... in) {
-  const F function = [&] {
-    if constexpr (std::is_constructible_v<F, const MapNumbers&>) {
-      return F(numbers);
-    } else {
-      return F{};
-    }
-  }();
+  const F function = function_of<F>(numbers);
   count -= count % kLanes;  // says to the compiler what the caller keeps to
   // An input may be the output.
   DTRUN_INDEPENDENT_ROUNDS
@@ -74,7 +78,8 @@ void map_three(void* out, const void* const* in, std::int64_t count, const MapNu
 /// functions that give an element the same bits in every lane, vectors or not: arithmetic.
 template <typename F>
 DTRUN_MULTIVERSION void map_words_of_two(BFloat16* out, const BFloat16* a, const BFloat16* b,
-                                         std::int64_t count) {
+                                         std::int64_t count, const MapNumbers& numbers) {
+  const F function = function_of<F>(numbers);
   const auto word_at = [](const BFloat16* place) {
     std::uint32_t word = 0;
     std::memcpy(&word, place, sizeof word);
@@ -86,27 +91,36 @@ DTRUN_MULTIVERSION void map_words_of_two(BFloat16* out, const BFloat16* a, const
   DTRUN_INDEPENDENT_ROUNDS
   for (std::int64_t i = 0; i < count; i += 2) {
     const std::uint32_t left = word_at(a + i), right = word_at(b + i);
-    const std::uint32_t first = to_bfloat16(F{}(low(left), low(right))).bits;
-    const std::uint32_t second = to_bfloat16(F{}(high(left), high(right))).bits;
+    const std::uint32_t first = to_bfloat16(function(low(left), low(right))).bits;
+    const std::uint32_t second = to_bfloat16(function(high(left), high(right))).bits;
     const std::uint32_t both = first | second << 16;
     std::memcpy(out + i, &both, sizeof both);
   }
 }
 template <typename F>
-void map_two_bf16(void* out, const void* const* in, std::int64_t count, const MapNumbers&) {
+void map_two_bf16(void* out, const void* const* in, std::int64_t count, const MapNumbers& numbers) {
   map_words_of_two<F>(static_cast<BFloat16*>(out), static_cast<const BFloat16*>(in[0]),
-                      static_cast<const BFloat16*>(in[1]), count);
+                      static_cast<const BFloat16*>(in[1]), count, numbers);
 }
 /// Of one operand, which stands for both.
 template <typename F>
 struct OfFirst {
-  float operator()(float a, float) const { return F{}(a); }
+  F function;
+  explicit OfFirst(const MapNumbers& numbers) : function(function_of<F>(numbers)) {}
+  float operator()(float a, float) const { return function(a); }
 };
 template <typename F>
-void map_one_bf16(void* out, const void* const* in, std::int64_t count, const MapNumbers&) {
+void map_one_bf16(void* out, const void* const* in, std::int64_t count, const MapNumbers& numbers) {
   const auto* const from = static_cast<const BFloat16*>(in[0]);
-  map_words_of_two<OfFirst<F>>(static_cast<BFloat16*>(out), from, from, count);
+  map_words_of_two<OfFirst<F>>(static_cast<BFloat16*>(out), from, from, count, numbers);
 }
+/// A function of two whose second operand is the call's first number.
+template <typename F>
+struct WithNumber {
+  float number;
+  explicit WithNumber(const MapNumbers& numbers) : number(numbers.get<float>(0)) {}
+  float operator()(float a) const { return F{}(a, number); }
+};
 
 // The same loop for several dtypes.
 template <typename F>

@@ -28,8 +28,10 @@ struct MapOperator {
   MapFunction function;  ///< on CUDA devices
   MapRuns runs;
   MapResult result = MapResult::same;
-  /// For dense bf16 operands, where that is faster than the run of f32 on blocks of them.
-  MapRun dense_bf16 = nullptr;
+  /// For bf16 operands, where that is faster than the run of f32 on blocks of them.
+  MapRun bf16 = nullptr;
+  /// The same of the first operand, where the second is a number that stays a float.
+  MapRun bf16_with_number = nullptr;
 };
 
 // arithmetic_kernel.cc

@@ -1,7 +1,10 @@
-// VectorRegisters: the widest vector instructions of this processor that kernels are written for.
+// VectorRegisters: the widest vector instructions that kernels written for some may use here.
+// Functions before which DTRUN_MULTIVERSION stands (multiversion.h) do not ask: the loader chooses
+// among them by the processor alone.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace dtrun::tensors {
 
@@ -11,7 +14,15 @@ enum class VectorRegisters : std::uint8_t {
   avx512,  ///< 64 bytes: F, BW, DQ, VL
 };
 
+/// The widest of this processor, or fewer where the environment's DTRUN_CPU_CAPABILITY asks for
+/// them. The environment is read at the first call. Thread-safe.
+/// @throws base::Error as registers_named does
 VectorRegisters vector_registers();
+
+/// @param word default, avx2 or avx512, as PyTorch's ATEN_CPU_CAPABILITY has them
+/// @param widest of the processor
+/// @throws base::Error(kUsage) where it is another word, or more than `widest`
+VectorRegisters registers_named(std::string_view word, VectorRegisters widest);
 
 // Before a function that may run only where vector_registers() says so.
 #if defined(__x86_64__)

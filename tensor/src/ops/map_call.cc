@@ -106,9 +106,29 @@ MapOperand input_of(const MapPlan& plan, Operands operands, std::size_t k,
   return input;
 }
 
-void run_map(const LocalTensor& target, const MapOperator& op, const MapPlan& plan,
-             Operands operands, const MapNumbers& numbers) {
-  if (!target.device().is_cpu()) return map_on_device(target, op, plan, operands, numbers);
+/// Whether a call on the host runs in bf16, whose loop computes in float: nothing is converted on
+/// the way to it.
+bool runs_in_bf16(const LocalTensor& target, const MapOperator& op, const MapPlan& plan,
+                  Operands operands) {
+  if (op.bf16 == nullptr || plan.common != DType::bf16 || target.dtype() != DType::bf16)
+    return false;
+  for (std::size_t k = 0; k < operands.size(); ++k) {
+    const bool is_rounded = plan.through_of(operands[k], k) == DType::bf16;
+    if (!is_rounded && operands[k].dtype() != DType::bf16) return false;
+  }
+  return true;
+}
+
+/// A tensor of bf16 with a number that stays a float.
+bool takes_float(const LocalTensor& target, const MapOperator& op, const MapPlan& plan,
+                 Operands operands) {
+  return op.bf16_with_number != nullptr && plan.common == DType::bf16 &&
+         target.dtype() == DType::bf16 && !operands[0].is_number() && operands[1].is_number() &&
+         plan.through_of(operands[1], 1) == DType::f32;
+}
+
+void run_on_host(const LocalTensor& target, const MapOperator& op, const MapPlan& plan,
+                 Operands operands, MapRun run, const MapNumbers& numbers) {
   const ShapesOnly shapes_only = shapes_only_for(target.dtype());
   NumberElements elements;
   std::array<MapOperand, kMostOperands - 1> inputs;
@@ -117,8 +137,23 @@ void run_map(const LocalTensor& target, const MapOperator& op, const MapPlan& pl
   }
   const DType computed = op.result == MapResult::boolean ? DType::boolean : plan.compute;
   map_elements(target.shape(), MapOperand::of(target, computed),
-               std::span<const MapOperand>(inputs.data(), operands.size()),
-               op.runs.of(plan.compute), numbers);
+               std::span<const MapOperand>(inputs.data(), operands.size()), run, numbers);
+}
+
+void run_map(const LocalTensor& target, const MapOperator& op, const MapPlan& plan,
+             Operands operands, const MapNumbers& numbers) {
+  if (!target.device().is_cpu()) return map_on_device(target, op, plan, operands, numbers);
+  const MapPlan in_bf16{DType::bf16, DType::bf16, false};
+  if (runs_in_bf16(target, op, plan, operands))
+    return run_on_host(target, op, in_bf16, operands, op.bf16, numbers);
+  if (takes_float(target, op, plan, operands)) {
+    const Scalar number = operands[1].number();
+    const float second = number.is_floating() ? static_cast<float>(number.to_double())
+                                              : static_cast<float>(number.to_i64());
+    return run_on_host(target, op, in_bf16, operands.first(1), op.bf16_with_number,
+                       MapNumbers::of(static_cast<double>(second)));
+  }
+  run_on_host(target, op, plan, operands, op.runs.of(plan.compute), numbers);
 }
 
 bool scales_by_second(const MapOperator& op) {
@@ -139,7 +174,7 @@ MapPlan plan_of(const MapOperator& op, Operands operands) {
 }
 
 MapRun dense_run(const MapOperator& op, DType dtype) {
-  if (dtype == DType::bf16 && op.dense_bf16 != nullptr) return op.dense_bf16;
+  if (dtype == DType::bf16 && op.bf16 != nullptr) return op.bf16;
   return op.runs.of(dtype);
 }
 
