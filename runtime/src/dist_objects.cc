@@ -10,6 +10,7 @@
 #include "dtrun/base/json.h"
 #include "dtrun/runtime/dist_json.h"
 #include "dtrun/tensor/ops.h"
+#include "recording.h"
 
 namespace dtrun::dist {
 namespace {
@@ -20,6 +21,7 @@ using tensors::DType;
 using tensors::LocalTensor;
 
 OpOptions op_options(const ObjectOptions& options) {
+  require_no_recording(options.group, "a call of objects");
   return {.group = options.group, .timeout = options.timeout};
 }
 

@@ -1,15 +1,13 @@
 // dist's collectives and messages: each finds the group that it means, and says the ranks in it.
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <functional>
-#include <memory>
-#include <mutex>
 #include <utility>
 
+#include "all_works.h"
 #include "current_world.h"
 #include "dtrun/base/error.h"
 #include "dtrun/runtime/dist.h"
+#include "recording.h"
 
 namespace dtrun::dist {
 namespace {
@@ -57,16 +55,28 @@ std::vector<tensors::LocalTensor> written(const std::vector<Tensor>& tensors) {
 }  // namespace
 
 Work broadcast(const Tensor& tensor, int src, OpOptions options, Site site) {
+  if (Recording* recording = recording_of(options.group))
+    return recording->record(OpKind::broadcast, options, [=](const OpOptions& again) {
+      return broadcast(tensor, src, again, site);
+    });
   const ProcessGroup& group = chosen(options.group);
   const int source = root_in(group, OpKind::broadcast, src, site);
   return group.broadcast(written(tensor), source, call_options(options), site);
 }
 
 Work all_reduce(const Tensor& tensor, ReduceOp op, OpOptions options, Site site) {
+  if (Recording* recording = recording_of(options.group))
+    return recording->record(OpKind::all_reduce, options, [=](const OpOptions& again) {
+      return all_reduce(tensor, op, again, site);
+    });
   return chosen(options.group).all_reduce(written(tensor), op, call_options(options), site);
 }
 
 Work reduce(const Tensor& tensor, int dst, ReduceOp op, OpOptions options, Site site) {
+  if (Recording* recording = recording_of(options.group))
+    return recording->record(OpKind::reduce, options, [=](const OpOptions& again) {
+      return reduce(tensor, dst, op, again, site);
+    });
   const ProcessGroup& group = chosen(options.group);
   const int destination = root_in(group, OpKind::reduce, dst, site);
   return group.reduce(written(tensor), destination, op, call_options(options), site);
@@ -74,12 +84,20 @@ Work reduce(const Tensor& tensor, int dst, ReduceOp op, OpOptions options, Site 
 
 Work all_gather(const std::vector<Tensor>& tensor_list, const Tensor& tensor, OpOptions options,
                 Site site) {
+  if (Recording* recording = recording_of(options.group))
+    return recording->record(OpKind::all_gather, options, [=](const OpOptions& again) {
+      return all_gather(tensor_list, tensor, again, site);
+    });
   return chosen(options.group)
       .all_gather(written(tensor_list), tensor, call_options(options), site);
 }
 
 Work gather(const Tensor& tensor, const std::vector<Tensor>& gather_list, int dst,
             OpOptions options, Site site) {
+  if (Recording* recording = recording_of(options.group))
+    return recording->record(OpKind::gather, options, [=](const OpOptions& again) {
+      return gather(tensor, gather_list, dst, again, site);
+    });
   const ProcessGroup& group = chosen(options.group);
   const int destination = root_in(group, OpKind::gather, dst, site);
   return group.gather(tensor, written(gather_list), destination, call_options(options), site);
@@ -87,6 +105,10 @@ Work gather(const Tensor& tensor, const std::vector<Tensor>& gather_list, int ds
 
 Work scatter(const Tensor& tensor, const std::vector<Tensor>& scatter_list, int src,
              OpOptions options, Site site) {
+  if (Recording* recording = recording_of(options.group))
+    return recording->record(OpKind::scatter, options, [=](const OpOptions& again) {
+      return scatter(tensor, scatter_list, src, again, site);
+    });
   const ProcessGroup& group = chosen(options.group);
   const int source = root_in(group, OpKind::scatter, src, site);
   return group.scatter(written(tensor), read(scatter_list), source, call_options(options), site);
@@ -94,71 +116,36 @@ Work scatter(const Tensor& tensor, const std::vector<Tensor>& scatter_list, int 
 
 Work reduce_scatter(const Tensor& output, const std::vector<Tensor>& input_list, ReduceOp op,
                     OpOptions options, Site site) {
+  if (Recording* recording = recording_of(options.group))
+    return recording->record(OpKind::reduce_scatter, options, [=](const OpOptions& again) {
+      return reduce_scatter(output, input_list, op, again, site);
+    });
   return chosen(options.group)
       .reduce_scatter(written(output), read(input_list), op, call_options(options), site);
 }
 
 Work all_to_all(const std::vector<Tensor>& output_list, const std::vector<Tensor>& input_list,
                 OpOptions options, Site site) {
+  if (Recording* recording = recording_of(options.group))
+    return recording->record(OpKind::all_to_all, options, [=](const OpOptions& again) {
+      return all_to_all(output_list, input_list, again, site);
+    });
   return chosen(options.group)
       .all_to_all(written(output_list), read(input_list), call_options(options), site);
 }
 
 namespace {
 
-/// Several operations as one.
-class AllWorks : public Work::State {
- public:
-  /// As they all are: it is over when the last of them is.
-  static Work of(std::vector<Work> works, Clock::time_point started) {
-    const auto all = std::make_shared<AllWorks>(std::move(works), started);
-    const auto one_is_over = [all](const std::exception_ptr& error) { all->count_down(error); };
-    for (const Work& work : all->works_) static_cast<void>(work.then(one_is_over));
-    all->count_down(nullptr);  // this function's own: there may be no other
-    return Work(all);
-  }
-  AllWorks(std::vector<Work> works, Clock::time_point started)
-      : Work::State(started), works_(std::move(works)), left_(works_.size() + 1) {}
-
-  void wait(base::Deadline deadline) override {
-    for (const Work& work : works_) work.wait(deadline);
-  }
-  bool is_completed() override { return std::ranges::all_of(works_, &Work::is_completed); }
-  std::exception_ptr exception() override {
-    for (const Work& work : works_) {
-      if (std::exception_ptr failure = work.exception()) return failure;
-    }
-    return nullptr;
-  }
-
- private:
-  /// The error is handed in: an operation tells its callbacks before its exception() does.
-  void count_down(const std::exception_ptr& error) {
-    std::function<void()> callbacks;
-    {
-      const std::scoped_lock lock(mutex_);
-      if (!error_) error_ = error;
-      if (--left_ > 0) return;
-      callbacks = settle(error_, nullptr);
-    }
-    if (callbacks) callbacks();
-  }
-
-  const std::vector<Work> works_;
-  std::mutex mutex_;
-  std::size_t left_;
-  std::exception_ptr error_;  ///< the first
-};
-
 /// Starts `count` of them; waits for all, unless the caller will.
 template <typename Start>
 Work coalesced(std::size_t count, const OpOptions& options, const Start& start) {
+  require_no_recording(options.group, "a coalesced call");
   const Work::State::Clock::time_point started = Work::State::Clock::now();
   OpOptions each = options;
   each.async_op = true;
   std::vector<Work> works;
   for (std::size_t i = 0; i < count; ++i) works.push_back(start(i, each));
-  Work all = AllWorks::of(std::move(works), started);
+  Work all = all_of(std::move(works), started);
   if (!options.async_op) all.wait();
   return all;
 }
@@ -207,15 +194,18 @@ Work reduce_scatter_tensor_coalesced(const std::vector<Tensor>& outputs,
 }
 
 Work barrier(OpOptions options, Site site) {
+  require_no_recording(options.group, "barrier");
   return chosen(options.group).barrier(call_options(options), site);
 }
 
 void send(const Tensor& tensor, int dst, MessageOptions options, Site site) {
+  require_no_recording(options.group, "send");
   const ProcessGroup& group = chosen(options.group);
   group.send(tensor, get_group_rank(group, dst), options.tag, call_options(options), site);
 }
 
 int recv(const Tensor& tensor, int src, MessageOptions options, Site site) {
+  require_no_recording(options.group, "recv");
   const ProcessGroup& group = chosen(options.group);
   const int source =
       group.recv(written(tensor), peer_in(group, src), options.tag, call_options(options), site);
@@ -223,11 +213,15 @@ int recv(const Tensor& tensor, int src, MessageOptions options, Site site) {
 }
 
 Work isend(const Tensor& tensor, int dst, MessageOptions options, Site site) {
+  if (Recording* recording = recording_of(options.group))
+    return recording->record({P2POp::Kind::send, tensor, dst, options.tag}, options);
   const ProcessGroup& group = chosen(options.group);
   return group.isend(tensor, get_group_rank(group, dst), options.tag, call_options(options), site);
 }
 
 Work irecv(const Tensor& tensor, int src, MessageOptions options, Site site) {
+  if (Recording* recording = recording_of(options.group))
+    return recording->record({P2POp::Kind::receive, tensor, src, options.tag}, options);
   const ProcessGroup& group = chosen(options.group);
   return group.irecv(written(tensor), peer_in(group, src), options.tag, call_options(options),
                      site);
@@ -235,12 +229,20 @@ Work irecv(const Tensor& tensor, int src, MessageOptions options, Site site) {
 
 Work all_gather_into_tensor(const Tensor& output, const Tensor& input, OpOptions options,
                             Site site) {
+  if (Recording* recording = recording_of(options.group))
+    return recording->record(OpKind::all_gather, options, [=](const OpOptions& again) {
+      return all_gather_into_tensor(output, input, again, site);
+    });
   return chosen(options.group)
       .all_gather_into_tensor(written(output), input, call_options(options), site);
 }
 
 Work reduce_scatter_tensor(const Tensor& output, const Tensor& input, ReduceOp op,
                            OpOptions options, Site site) {
+  if (Recording* recording = recording_of(options.group))
+    return recording->record(OpKind::reduce_scatter, options, [=](const OpOptions& again) {
+      return reduce_scatter_tensor(output, input, op, again, site);
+    });
   return chosen(options.group)
       .reduce_scatter_tensor(written(output), input, op, call_options(options), site);
 }
@@ -249,12 +251,17 @@ Work all_to_all_single(const Tensor& output, const Tensor& input,
                        const std::vector<std::int64_t>& output_split_sizes,
                        const std::vector<std::int64_t>& input_split_sizes, OpOptions options,
                        Site site) {
+  if (Recording* recording = recording_of(options.group))
+    return recording->record(OpKind::all_to_all, options, [=](const OpOptions& again) {
+      return all_to_all_single(output, input, output_split_sizes, input_split_sizes, again, site);
+    });
   return chosen(options.group)
       .all_to_all_single(written(output), input, output_split_sizes, input_split_sizes,
                          call_options(options), site);
 }
 
 void monitored_barrier(MonitoredBarrier options, Site site) {
+  require_no_recording(options.group, "monitored_barrier");
   chosen(options.group)
       .monitored_barrier({.timeout = options.timeout, .wait_all_ranks = options.wait_all_ranks},
                          site);
@@ -262,6 +269,11 @@ void monitored_barrier(MonitoredBarrier options, Site site) {
 
 std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& operations, const ProcessGroup& group,
                                     Site site) {
+  if (Recording* recording = recording_of(group)) {
+    std::vector<Work> works;
+    for (const P2POp& one : operations) works.push_back(recording->record(one, {}));
+    return works;
+  }
   const ProcessGroup& meant = chosen(group);
   std::vector<collectives::P2POp> batch;
   for (const P2POp& one : operations) {

@@ -66,6 +66,57 @@ INSTANTIATE_TEST_SUITE_P(
         Place{"OneAndTwoAndTheRest", {.machines = {1, 2}}, {3, 4, 7}}),
     [](const auto& tested) { return tested.param.name; });
 
+class ManyRanksTest : public testing::TestWithParam<Place> {
+ protected:
+  void run(Part part) const {
+    Subject subject;
+    subject.name = "cpu, many ranks, " + GetParam().name;
+    subject.worlds = GetParam().worlds;
+    subject.dtypes = {tensors::DType::f32, tensors::DType::i32};
+    subject.counts = {0, 7};
+    subject.large_counts = {4096 + 3};  // 40 times that is too much for posts
+    subject.run = [](int size, const test::RankBody& body) {
+      test::run_ranks(size, GetParam().options, body);
+    };
+    run_part(subject, part);
+  }
+};
+TEST_P(ManyRanksTest, ReductionsAreThoseOfTheReference) {
+  run(Part::reductions);
+}
+TEST_P(ManyRanksTest, PiecesComeWhereTheyBelong) {
+  run(Part::pieces);
+}
+TEST_P(ManyRanksTest, MessagesComeWhole) {
+  run(Part::messages);
+}
+INSTANTIATE_TEST_SUITE_P(, ManyRanksTest,
+                         testing::Values(Place{"Automatic", {}, {33, 40}},
+                                         Place{"Tcp", {.transport = Transport::tcp}, {40}},
+                                         Place{"TwentyAndTheRest", {.machines = {20}}, {33}}),
+                         [](const auto& tested) { return tested.param.name; });
+
+class LargeTensorsTest : public testing::TestWithParam<Place> {};
+TEST_P(LargeTensorsTest, AMebiElementsAndThreeAreThoseOfTheReference) {
+  Subject subject;
+  subject.name = "cpu, 1 Mi + 3 elements, " + GetParam().name;
+  subject.worlds = GetParam().worlds;
+  subject.dtypes = {tensors::DType::f32, tensors::DType::u8};
+  subject.counts = {};
+  subject.large_counts = {(1 << 20) + 3};
+  subject.run = [](int size, const test::RankBody& body) {
+    test::run_ranks(size, GetParam().options, body);
+  };
+  for (const Part part : {Part::reductions, Part::pieces, Part::messages}) run_part(subject, part);
+}
+INSTANTIATE_TEST_SUITE_P(, LargeTensorsTest,
+                         testing::Values(Place{"Automatic", {}, {2, 4}},
+                                         Place{"InPlace", {.shared_memory = true}, {2, 3}},
+                                         Place{"Tcp", {.transport = Transport::tcp}, {2, 3}},
+                                         Place{"TwoAndTwo", {.machines = {2}}, {4}},
+                                         Place{"ThreeAndOne", {.machines = {3}}, {4}}),
+                         [](const auto& tested) { return tested.param.name; });
+
 /// Large messages through the ring, as where the kernel lets nobody read another's memory.
 TEST(RingConformanceTest, PiecesAndMessagesComeWhole) {
   Subject subject;

@@ -30,6 +30,9 @@ endif()
 dtrun_test(collectives/rank_tests LINKS dtrun_conformance dtrun_nccl_simulation dtrun_test_vectors PROCESSORS 2
   SOURCES abort call_counters commons_door conformance cpu_parts direct disagreement failure group_calls group_table lanes lifelines monitored_barrier nccl_batch nccl_blocking nccl_conformance nccl_failure nccl_record
     nccl_state process_group register_backend run_ahead shared_tensors shrink staged striped_channel subgroup tcp_channel vectors work ${gloo_tests} WITH ${gloo_files})
+if(DTRUN_LONG_TESTS AND DTRUN_SANITIZE STREQUAL "")
+  dtrun_test(collectives/long_tests LINKS dtrun_rank_support PROCESSORS 2 LABEL long TIMEOUT 600 COMPUTES SOURCES huge)
+endif()
 # Programs that scripts/gpu-check takes to a machine with a GPU.
 dtrun_test(collectives/nccl_test LINKS dtrun_rank_support SOURCES nccl)
 dtrun_test(collectives/nccl_gpu_test LINKS dtrun_conformance PROCESSORS 2 SOURCES nccl_gpu)

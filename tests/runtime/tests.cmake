@@ -23,7 +23,7 @@ target_include_directories(dtrun_runtime_test_support PUBLIC ${CMAKE_CURRENT_SOU
 target_link_libraries(dtrun_runtime_test_support PUBLIC dtrun::dtrun GTest::gmock PRIVATE dtrun_flags)
 
 dtrun_test(runtime/tests LINKS dtrun::dtrun GTest::gmock SOURCES init_method mp_decision print rank_device)
-dtrun_test(runtime/rank_tests LINKS dtrun_runtime_test_support PROCESSORS 2 SOURCES dist dist_objects simulate)
+dtrun_test(runtime/rank_tests LINKS dtrun_runtime_test_support PROCESSORS 2 SOURCES dist dist_coalesce dist_objects simulate)
 dtrun_test(runtime/mp_tests LINKS dtrun::dtrun GTest::gmock PROCESSORS 2 SOURCES mp)
 # The promise is a thousand kills of a thousand; the long form keeps it, every run of the suite shows a part.
 set(job_links dtrun_launcher_test_support dtrun::base fmt::fmt GTest::gmock)

@@ -19,8 +19,6 @@ constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::avg,  ReduceOp::product,
                              ReduceOp::min, ReduceOp::max,  ReduceOp::band,
                              ReduceOp::bor, ReduceOp::bxor, ReduceOp::premul_sum};
 constexpr OpKind kReductions[] = {OpKind::all_reduce, OpKind::reduce, OpKind::reduce_scatter};
-constexpr std::int64_t kSmall[] = {0, 1, 7, 1023};
-constexpr std::int64_t kLarge = 65536 + 3;
 constexpr Layout kLayouts[] = {Layout::contiguous, Layout::strided};
 constexpr Mode kModes[] = {Mode::sync, Mode::async};
 
@@ -34,6 +32,17 @@ std::vector<Reduction> reductions(const Subject& subject) {
   return all;
 }
 
+constexpr std::int64_t kMostInAllSettings = 7;
+
+std::vector<std::int64_t> all_counts(const Subject& subject) {
+  std::vector<std::int64_t> all = subject.counts;
+  all.insert(all.end(), subject.large_counts.begin(), subject.large_counts.end());
+  return all;
+}
+bool is_large(const Subject& subject, std::int64_t count) {
+  return std::ranges::count(subject.large_counts, count) > 0;
+}
+
 /// The whole product of the small sizes for all_reduce; the other kinds take turns at layout and
 /// mode, and the large size at the dtypes and ops.
 void run_reductions(const Subject& subject, const ProcessGroup& group) {
@@ -41,7 +50,7 @@ void run_reductions(const Subject& subject, const ProcessGroup& group) {
   int turn = 0;
   for (const auto& [dtype, op] : reductions(subject)) {
     ++turn;
-    for (const std::int64_t count : kSmall) {
+    for (const std::int64_t count : subject.counts) {
       if (subject.breadth == Breadth::small && count > 7 && turn % 4 != 0) continue;
       for (const Layout layout : kLayouts)
         for (const Mode mode : kModes) rank.all_reduce({dtype, op, count, layout, mode});
@@ -52,10 +61,13 @@ void run_reductions(const Subject& subject, const ProcessGroup& group) {
       rank.reduce_scatter_tensor(turning);
     }
     if (turn % 5 != group.size() % 5) continue;
-    const Setting large{dtype, op, kLarge, kLayouts[turn % 2], kModes[turn / 2 % 2]};
-    rank.all_reduce(large);
-    rank.reduce(large, turn % group.size());
-    rank.reduce_scatter(large);
+    for (const std::int64_t count : subject.large_counts) {
+      const Setting large{dtype, op, count, kLayouts[turn % 2], kModes[turn / 2 % 2]};
+      rank.all_reduce(large);
+      rank.reduce(large, turn % group.size());
+      rank.reduce_scatter(large);
+      ++turn;
+    }
   }
 }
 
@@ -64,11 +76,11 @@ void run_pieces(const Subject& subject, const ProcessGroup& group) {
   RankCases rank(subject, group);
   int turn = group.size();
   for (const DType dtype : subject.dtypes) {
-    for (const std::int64_t count : {kSmall[0], kSmall[1], kSmall[2], kSmall[3], kLarge}) {
-      if (count == kLarge && ++turn % 3 != 0) continue;
+    for (const std::int64_t count : all_counts(subject)) {
+      if (is_large(subject, count) && ++turn % 3 != 0) continue;
       for (const Layout layout : kLayouts)
         for (const Mode mode : kModes) {
-          if (count > kSmall[2] && ++turn % 4 != 0) continue;
+          if (count > kMostInAllSettings && ++turn % 4 != 0) continue;
           const Setting setting{dtype, ReduceOp::sum, count, layout, mode};
           const int root = ++turn % group.size();
           rank.broadcast(setting, root);
@@ -89,9 +101,10 @@ void run_messages(const Subject& subject, const ProcessGroup& group) {
   RankCases rank(subject, group);
   if (group.size() == 1) return;
   for (const DType dtype : subject.dtypes)
-    for (const std::int64_t count : {kSmall[0], kSmall[2], kSmall[3], kLarge})
+    for (const std::int64_t count : all_counts(subject))
       for (const Layout layout : kLayouts) {
-        if (count == kLarge && dtype != DType::f32 && dtype != DType::u8) continue;
+        if (count == 1) continue;
+        if (is_large(subject, count) && dtype != DType::f32 && dtype != DType::u8) continue;
         const Setting setting{dtype, ReduceOp::sum, count, layout, Mode::async};
         rank.ring(setting);
         rank.batch(setting);

@@ -62,6 +62,7 @@
 #include "dtrun/dtensor/parallel/zero_redundancy_optimizer.h"
 #include "dtrun/dtensor/plan/layout_converter.h"
 #include "dtrun/runtime/dist.h"
+#include "dtrun/runtime/dist_coalesce.h"
 #include "dtrun/runtime/dist_objects.h"
 #include "dtrun/runtime/mp.h"
 #include "dtrun/runtime/print.h"
