@@ -5,6 +5,7 @@
 
 #include "autograd/deferred.h"
 #include "autograd/step_node.h"
+#include "dispatch/rule_probe.h"
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
@@ -20,6 +21,16 @@ namespace {
 
 LocalTensor empty_part(const Spec& spec, Device device) {
   return tensors::zeros(spec.local_box().shape, {spec.dtype(), device});
+}
+
+/// A rule that a probe makes an operator take may be wrong.
+void check_probed(const Spec& spec, const LocalTensor& local) {
+  if (local.shape() == spec.local_box().shape && local.dtype() == spec.dtype()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "a rank's part of shape " + tensors::shape_to_string(local.shape()) + " of " +
+                  spec.to_string(),
+              "the part has the shape " + tensors::shape_to_string(spec.local_box().shape),
+              "another rule for the operator");
 }
 
 }  // namespace
@@ -47,6 +58,8 @@ Tensor::Tensor(Spec spec, LocalTensor local) {
   const bool is_part = local.numel() == 0 && local.shape() == spec.local_box().shape;
   if (spec.is_outside() && !is_part) [[unlikely]]
     local = empty_part(spec, local.device());
+  if (RuleProbe::current() != nullptr) [[unlikely]]
+    check_probed(spec, local);
   DT_CHECK(local.shape() == spec.local_box().shape);
   DT_CHECK(local.dtype() == spec.dtype());
   body_ = base::Counted<Body>(new Body(std::move(local), std::move(spec)));

@@ -142,7 +142,7 @@ CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Pla
   op.rules(op.op, op.attributes, rules, metas);
   rules.drop_uneven(mesh.shape());
   RuleProbe* const probe = RuleProbe::current();
-  const auto forced = probe != nullptr ? probe->note(op.name, rules.rules()) : std::nullopt;
+  const auto forced = probe != nullptr ? probe->note(op.name, metas, rules.rules()) : std::nullopt;
   rules.keep_ragged(layouts);
   if (is_weighed_both_ways(op, mesh)) {
     std::vector<bool> gradients;
@@ -268,7 +268,7 @@ PreparedCall prepare_call(const OpView& op, std::span<const Placed> inputs, Call
     }
     if (plan->parts[i] && mesh.has_this_rank()) {
       call.locals[i] = part_of(call.locals[i], call.inputs[i].placements()[0].reduce_op(),
-                               mesh.coordinate()[0], mesh.shape()[0]);
+                               mesh.coordinate()[0], mesh.shape()[0], i);
     }
   }
   return call;

@@ -25,19 +25,23 @@ RuleProbe* RuleProbe::current() {
   return current_probe;
 }
 
-std::optional<sharding::AxisRule> RuleProbe::note(std::string_view op,
+std::optional<sharding::AxisRule> RuleProbe::note(std::string_view op, Metas inputs,
                                                   const std::vector<sharding::AxisRule>& rules) {
   const std::size_t number = calls_.size();
-  calls_.push_back({std::string(op), rules});
+  calls_.push_back({std::string(op), {inputs.begin(), inputs.end()}, rules});
   if (!forced_ || forced_->call != number) return std::nullopt;
-  return rules.at(forced_->rule);
+  return forced_->rule;
 }
 
-LocalTensor part_of(const LocalTensor& whole, ReduceOp op, int rank, int ranks) {
+LocalTensor part_of(const LocalTensor& whole, ReduceOp op, int rank, int ranks,
+                    std::size_t operand) {
   if (ranks == 1) return whole;
   const LocalTensor numbers = tensors::arange(whole.numel(), {tensors::DType::i64, whole.device()});
   const LocalTensor is_mine =
-      tensors::eq(tensors::remainder(numbers, ranks), rank).view(whole.shape());
+      tensors::eq(
+          tensors::remainder(tensors::add(numbers, static_cast<std::int64_t>(operand)), ranks),
+          rank)
+          .view(whole.shape());
   switch (op) {
     case ReduceOp::sum:  // 3 x - 2 x, and nothing from the others
       return tensors::mul(whole, rank == 0 ? 3 : rank == 1 ? -2 : 0);

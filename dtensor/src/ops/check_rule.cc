@@ -131,8 +131,9 @@ std::vector<CheckedRule> check_rule(const Function& function, const Tensors& sam
     const auto caller =
         call < calls_of_function ? CheckedRule::Caller::function : CheckedRule::Caller::gradient;
     for (std::size_t rule = 0; rule < calls[call].rules.size(); ++rule) {
-      checked.push_back({calls[call].op, text_of(calls[call].rules[rule]),
-                         run_with({call, rule}, function, inputs, whole, tolerance), caller});
+      checked.push_back(
+          {calls[call].op, text_of(calls[call].rules[rule]),
+           run_with({call, calls[call].rules[rule]}, function, inputs, whole, tolerance), caller});
     }
   }
   return checked;

@@ -1,0 +1,339 @@
+// What the rules of the operators leave out. Each operator is run with its operands and its result
+// laid along one axis in every way. What gives the whole result and follows from no rule stands
+// below with its reason.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "dispatch/rule_probe.h"
+#include "dtensor/operator_samples.h"
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/ops/creation.h"
+#include "support/one_in.h"
+#include "support/rank_threads.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using sharding::AxisRule;
+
+// --- the reasons
+
+const char* const kFewExtremes =
+    "keeps the order of this operand's elements, or turns it: Partial(max) and Partial(min) come "
+    "of "
+    "amax and amin never_alone, and their few elements are reduced there";
+const char* const kRarelyTwo =
+    "linear in two operands at once, or in one beside the others' cuts: the other is rarely "
+    "Partial";
+const char* const kValueUnseen = "linear where it pads with zeros, and rules do not see the value";
+const char* const kHeads = "the features of the values are cut by heads, which are another dim";
+const char* const kOfTheSample =
+    "true of the sample's numbers never_alone, which give one result for all";
+
+/// Of the rules with Partial(max) and Partial(min), and no other Partial or cut.
+const std::map<const char*, std::set<std::string>> kExtremes = {
+    {kFewExtremes,
+     {"acos",      "acosh",      "add",         "add_matmul",   "addcdiv",     "addcmul",
+      "asin",      "asinh",      "atan",        "atanh",        "cat",         "ceil",
+      "clamp",     "div",        "dropout",     "elu",          "erf",         "erfc",
+      "exp",       "expm1",      "floor",       "floor_divide", "hardsigmoid", "hardtanh",
+      "index_add", "leaky_relu", "lerp",        "log",          "log10",       "log1p",
+      "log2",      "logaddexp",  "maximum",     "minimum",      "mul",         "neg",
+      "norm",      "pad",        "pow",         "relu",         "round",       "rpow",
+      "rsqrt",     "scatter",    "scatter_add", "sigmoid",      "sign",        "sinh",
+      "softplus",  "sqrt",       "sub",         "tanh",         "trunc",       "trunc_divide",
+      "where"}},
+    {kOfTheSample,
+     {"all", "any", "isfinite", "isinf", "isnan", "logical_and", "logical_not", "logical_or",
+      "logical_xor"}}};
+
+/// Of all others.
+const std::map<const char*, std::set<std::string>> kSumsAndCuts = {
+    {kRarelyTwo,
+     {"add_matmul", "addcdiv", "addcmul", "index_add", "lerp", "norm", "scatter", "scatter_add",
+      "where"}},
+    {kValueUnseen, {"pad"}},
+    {kHeads, {"scaled_dot_product_attention"}},
+    {kOfTheSample,
+     {"all", "any", "isfinite", "isinf", "isnan", "logical_or", "logical_xor", "remainder"}}};
+
+// --- the search
+
+/// The ways along one axis. Only parts of floating point numbers are made.
+Placements ways_of(const Meta& meta) {
+  Placements ways = {Replicate()};
+  for (std::size_t dim = 0; dim < meta.shape.size(); ++dim)
+    ways.emplace_back(Shard(static_cast<int>(dim)));
+  if (!tensors::is_floating_point(meta.dtype)) return ways;
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min})
+    ways.emplace_back(Partial(op));
+  return ways;
+}
+
+/// As digits of a number, the first operand's the last.
+Placements combination(std::size_t number, const std::vector<Placements>& ways) {
+  Placements inputs;
+  for (const Placements& of_one : ways) {
+    inputs.push_back(of_one[number % of_one.size()]);
+    number /= of_one.size();
+  }
+  return inputs;
+}
+
+/// Of one rank, for one way to lay the operands: its result where the kernel is told that the whole
+/// is Replicate, and where it is told that it is Shard(d); none where it throws.
+using Results = std::vector<std::optional<LocalTensor>>;
+
+bool agree(const LocalTensor& found, const LocalTensor& right) {
+  if (found.shape() != right.shape() || found.dtype() != right.dtype()) return false;
+  const std::vector<double> a = found.to_vector(), b = right.to_vector();
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const bool equal = a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]));
+    if (!equal && !(std::abs(a[i] - b[i]) <= 1e-9 * (1 + std::abs(b[i])))) return false;
+  }
+  return true;
+}
+
+/// How the parts of all ranks make the whole.
+Placements true_outputs(const std::vector<Results>& by_rank, const LocalTensor& whole) {
+  Placements outputs;
+  const auto all = [&](std::size_t told, const auto& is_right) {
+    for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+      if (!by_rank[rank][told] || !is_right(*by_rank[rank][told], rank)) return false;
+    }
+    return true;
+  };
+  if (all(0, [&](const LocalTensor& part, std::size_t) { return agree(part, whole); }))
+    outputs.emplace_back(Replicate());
+  const auto ranks = static_cast<std::int64_t>(by_rank.size());
+  for (int d = 0; d < whole.dim(); ++d) {
+    const std::int64_t size = whole.size(d), step = (size + ranks - 1) / ranks;
+    const auto is_cut = [&](const LocalTensor& part, std::size_t rank) {
+      const std::int64_t from = std::min(size, static_cast<std::int64_t>(rank) * step);
+      return agree(part, whole.narrow(d, from, std::min(step, size - from)));
+    };
+    if (all(static_cast<std::size_t>(d) + 1, is_cut)) outputs.emplace_back(Shard(d));
+  }
+  const auto fits = [&](const LocalTensor& part, std::size_t) {
+    return part.shape() == whole.shape() && part.dtype() == whole.dtype();
+  };
+  if (whole.dtype() == DType::boolean || !all(0, fits)) return outputs;
+  LocalTensor sum = *by_rank[0][0], most = sum, least = sum;
+  for (std::size_t rank = 1; rank < by_rank.size(); ++rank) {
+    sum = tensors::add(sum, *by_rank[rank][0]);
+    most = tensors::maximum(most, *by_rank[rank][0]);
+    least = tensors::minimum(least, *by_rank[rank][0]);
+  }
+  if (agree(sum, whole)) outputs.emplace_back(Partial());
+  if (agree(most, whole)) outputs.emplace_back(Partial(ReduceOp::max));
+  if (agree(least, whole)) outputs.emplace_back(Partial(ReduceOp::min));
+  return outputs;
+}
+
+/// Whether a rule gives it, and moves that send nothing: what is whole is cut or made Partial.
+bool follows(const AxisRule& wanted, const std::vector<AxisRule>& rules) {
+  return std::ranges::any_of(rules, [&](const AxisRule& rule) {
+    for (std::size_t i = 0; i < wanted.inputs.size(); ++i) {
+      if (wanted.inputs[i] != Replicate() && wanted.inputs[i] != rule.inputs[i]) return false;
+    }
+    return rule.output == Replicate() || rule.output == wanted.output;
+  });
+}
+
+std::string rule_text(const AxisRule& rule) {
+  std::string text;
+  for (const Placement& input : rule.inputs) text += (text.empty() ? "" : ", ") + input.to_string();
+  return text + " -> " + rule.output.to_string();
+}
+
+/// The combinations of a sample that are true and follow from no rule; of each size and number of
+/// ranks that was tried, so far.
+struct Missing {
+  std::string op;
+  std::map<std::string, AxisRule> rules;
+};
+using MissingOfSamples = std::map<std::string, Missing>;
+
+/// Runs the call with its operands laid in one way.
+Results results_of_way(const OperatorSample& sample, const Tensors& inputs, const Placements& way,
+                       int output_dims) {
+  Results results;
+  for (int told = 0; told <= output_dims; ++told) {
+    const Placement output = told == 0 ? Placement(Replicate()) : Placement(Shard(told - 1));
+    try {
+      const RuleProbe probe(RuleProbe::Forced{0, {way, output}});
+      results.emplace_back(sample.run(inputs).local().clone());
+    } catch (const base::Error&) {
+      results.emplace_back();
+    }
+  }
+  return results;
+}
+
+struct Config {
+  int ranks;
+  std::int64_t rows, columns;
+};
+
+/// One rank's view of the search; rank 0 judges what all have left.
+class Search {
+ public:
+  Search(const Config& config, bool first, MissingOfSamples& missing)
+      : config_(config),
+        first_(first),
+        missing_(missing),
+        samples_(operator_samples(config.rows, config.columns)),
+        parts_(static_cast<std::size_t>(config.ranks)) {}
+
+  void run() {
+    test::run_ranks(config_.ranks, [this](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, {config_.ranks});
+      for (std::size_t i = 0; i < samples_.size(); i += testing_support::one_in(20))
+        try_sample(samples_[i], mesh, group);
+    });
+  }
+  std::size_t trials() const { return trials_; }
+  const std::set<std::string>& called() const { return called_; }
+  const std::set<std::string>& tried() const { return tried_; }
+
+ private:
+  static std::size_t rank_of(const ProcessGroup& group) {
+    return static_cast<std::size_t>(group.rank());
+  }
+  void try_sample(const OperatorSample& sample, const DeviceMesh& mesh, const ProcessGroup& group) {
+    const NoGrad no_grad;
+    Tensors inputs;
+    for (const Tensor& input : sample.inputs)
+      inputs.push_back(distribute_tensor(input, mesh, {Replicate()}, {.source_rank = -1}));
+    std::vector<RuleProbe::Call> calls;
+    {
+      const RuleProbe probe;
+      sample.run(inputs);
+      calls = probe.calls();
+    }
+    if (rank_of(group) == 0) {
+      for (const RuleProbe::Call& call : calls) called_.insert(call.op);
+    }
+    // What a sample consists of has samples of its own, and so has a form in place.
+    if (calls.size() != 1 || sample.family.find("n place, on a copy") != std::string::npos) return;
+    std::vector<Placements> ways;
+    std::size_t count = 1;
+    for (const Meta& meta : calls[0].inputs) count *= ways.emplace_back(ways_of(meta)).size();
+    const LocalTensor whole = sample.run(sample.inputs).local().clone();
+    const std::size_t rank = rank_of(group);
+    std::vector<Placements> tried;
+    for (std::size_t number = 1; number < count; ++number) {  // 0: all are whole
+      const Placements way = combination(number, ways);
+      if (first_ || is_missing(sample.name, way)) tried.push_back(way);
+    }
+    parts_[rank].clear();
+    for (const Placements& way : tried)
+      parts_[rank].push_back(results_of_way(sample, inputs, way, whole.dim()));
+    group.barrier();
+    if (rank == 0) judge(sample, calls[0], tried, whole);
+    group.barrier();
+  }
+
+  bool is_missing(const std::string& sample, const Placements& way) const {
+    const auto found = missing_.find(sample);
+    return found != missing_.end() && std::ranges::any_of(found->second.rules, [&](const auto& r) {
+             return r.second.inputs == way;
+           });
+  }
+
+  void judge(const OperatorSample& sample, const RuleProbe::Call& call,
+             const std::vector<Placements>& tried, const LocalTensor& whole) {
+    tried_.insert(call.op);
+    trials_ += tried.size();
+    Missing now{call.op, {}};
+    for (std::size_t t = 0; t < tried.size(); ++t) {
+      std::vector<Results> by_rank;
+      for (const std::vector<Results>& of_rank : parts_) by_rank.push_back(of_rank[t]);
+      for (const Placement& output : true_outputs(by_rank, whole)) {
+        const AxisRule rule{tried[t], output};
+        const std::string text = rule_text(rule);
+        const bool was = first_ || missing_[sample.name].rules.contains(text);
+        if (was && !follows(rule, call.rules)) now.rules.emplace(text, rule);
+      }
+    }
+    missing_[sample.name] = now;
+  }
+
+  const Config config_;
+  const bool first_;
+  MissingOfSamples& missing_;
+  const std::vector<OperatorSample> samples_;
+  std::vector<std::vector<Results>> parts_;  ///< by rank and way
+  std::size_t trials_ = 0;
+  std::set<std::string> called_, tried_;
+};
+
+bool is_of_extremes(const AxisRule& rule) {
+  bool is_extreme = false;
+  Placements all = rule.inputs;
+  all.push_back(rule.output);
+  for (const Placement& one : all) {
+    if (one.is_shard() || one == Partial()) return false;
+    is_extreme = is_extreme || one.is_partial();
+  }
+  return is_extreme;
+}
+
+/// Adds the operator to those whose reasons are needed.
+void expect_reason(const std::map<const char*, std::set<std::string>>& reasons,
+                   const std::string& op, const std::string& rule, std::set<std::string>& found) {
+  const auto has_it = [&](const auto& reason) { return reason.second.contains(op); };
+  EXPECT_TRUE(std::ranges::any_of(reasons, has_it))
+      << op << ": " << rule << " is true, follows from no rule, and has no reason";
+  found.insert(op);
+}
+
+std::set<std::string> operators_of(const std::map<const char*, std::set<std::string>>& reasons) {
+  std::set<std::string> operators;
+  for (const auto& [reason, ops] : reasons) operators.insert(ops.begin(), ops.end());
+  return operators;
+}
+
+TEST(MissingRulesTest, WhatIsTrueAndNotDeclaredHasAReason) {
+  MissingOfSamples missing;
+  std::set<std::string> never_alone;
+  bool first = true;
+  for (const Config& config :
+       {Config{2, 5, 3}, Config{3, 5, 3}, Config{2, 6, 4}, Config{3, 6, 4}}) {
+    Search search(config, first, missing);
+    search.run();
+    std::printf("%d ranks, %d x %d: %zu layouts of the operands of %zu operators\n", config.ranks,
+                static_cast<int>(config.rows), static_cast<int>(config.columns), search.trials(),
+                search.tried().size());
+    first = false;
+    never_alone = search.called();
+    for (const std::string& op : search.tried()) never_alone.erase(op);
+  }
+  std::size_t rules = 0;
+  std::set<std::string> extremes, others;
+  for (const auto& [sample, found] : missing) {
+    for (const auto& [text, rule] : found.rules) {
+      ++rules;
+      const bool is_extreme = is_of_extremes(rule);
+      expect_reason(is_extreme ? kExtremes : kSumsAndCuts, found.op, text,
+                    is_extreme ? extremes : others);
+    }
+  }
+  std::printf("%zu rules of %zu samples are true and not declared\n", rules, missing.size());
+  if (testing_support::one_in(20) > 1) return;
+  // Their samples call others beside them, whose results are no sample's.
+  EXPECT_EQ(never_alone, (std::set<std::string>{"causal_mask", "conv2d", "counted_targets",
+                                                "cross_entropy", "pick_classes"}));
+  EXPECT_EQ(extremes, operators_of(kExtremes));
+  EXPECT_EQ(others, operators_of(kSumsAndCuts));
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor
