@@ -1,7 +1,7 @@
 // A small network learns to read digits of 8 x 8 pixels. The command line says how the ranks share
 // the work; the network and its training are written as for one rank.
 //
-//     dtrun --nproc_per_node=4 train_mlp --mesh dp=2,tp=2 [--data digits.csv] [--epochs 20]
+//     dtrun --nproc_per_node=4 train_mlp --mesh dp=2,tp=2 [--data digits.csv|made] [--epochs 20]
 //
 // Axes: dp cuts the samples of a batch, tp the hidden layer. The numbers of the first weights are a
 // formula of their index, so that every mesh, and PyTorch, begins with the same.
@@ -22,11 +22,12 @@ namespace {
 
 constexpr std::int64_t kPixels = 64, kDigits = 10, kHidden = 64, kBatch = 96;
 constexpr std::size_t kTrained = 1440;  // of 1797 samples; the others test
+const std::string kMade = "made";
 
 struct Options {
   std::vector<int> sizes;
   std::vector<std::string> axes;
-  std::string data;
+  std::string data;  ///< a file, or kMade; empty: what tests/lab/digits has fetched, else made
   int epochs = 20;
   double rate = 0.5;
 };
@@ -131,6 +132,13 @@ Samples made_samples() {
   return samples;
 }
 
+/// Where tests/lab/digits puts the set; kMade where it has not.
+std::string fetched_or_made() {
+  const char* const home = std::getenv("HOME");
+  const std::string path = std::string(home == nullptr ? "" : home) + "/.cache/dtrun/digits.csv";
+  return std::ifstream(path) ? path : kMade;
+}
+
 /// Along the axis of that name; all is whole along the others.
 Placements along(const DeviceMesh& mesh, const std::string& axis, const Placement& placement) {
   Placements placements;
@@ -203,12 +211,10 @@ class Batch {
 
 void train(const Options& options, const DeviceMesh& mesh) {
   const bool speaks = dist::get_rank() == 0;
-  const bool made = options.data.empty();
-  const Samples samples = made ? made_samples() : read_samples(options.data);
-  if (speaks) {
-    print("digits: {}",
-          made ? "made ones (tests/lab/digits fetches real ones for --data)" : options.data);
-  }
+  const std::string data = options.data.empty() ? fetched_or_made() : options.data;
+  const bool made = data == kMade;
+  const Samples samples = made ? made_samples() : read_samples(data);
+  if (speaks) print("digits: {}", made ? "made ones (tests/lab/digits fetches real ones)" : data);
   std::vector<Batch> batches;
   for (std::size_t first = 0; first < kTrained; first += kBatch) {
     batches.emplace_back(samples, first, first + kBatch, mesh);

@@ -48,8 +48,13 @@ std::vector<Epoch> epochs_of(const CommandResult& result) {
 }
 
 std::vector<Epoch> train(int ranks, const std::string& mesh, const std::vector<std::string>& more) {
-  std::vector<std::string> line = {DTRUN_BIN "/dtrun", "--nproc_per_node=" + std::to_string(ranks),
-                                   DTRUN_BIN "/train_mlp", "--mesh", mesh};
+  std::vector<std::string> line = {DTRUN_BIN "/dtrun",
+                                   "--nproc_per_node=" + std::to_string(ranks),
+                                   DTRUN_BIN "/train_mlp",
+                                   "--mesh",
+                                   mesh,
+                                   "--data",
+                                   "made"};
   line.insert(line.end(), more.begin(), more.end());
   const CommandResult result = run_command(line);
   EXPECT_EQ(result.exit_code, 0) << result.describe();
@@ -83,6 +88,24 @@ TEST(TrainingTest, ANetworkLearnsTheSameOnEveryMesh) {
   // 1,440 samples in batches of 96, 64 hidden: neither is a multiple of 5 nor of 3.
   SCOPED_TRACE("dp=5");
   expect_equal(train(5, "dp=5", {"--epochs", "4"}), alone);
+}
+
+TEST(TrainingTest, ANetworkTakesTheDigitsThatWereFetchedAndMakesItsOwnWhereNoneWere) {
+  CommandOptions options;
+  const std::string home = testing::TempDir() + "home" + std::to_string(::getpid());
+  std::filesystem::create_directories(home + "/.cache/dtrun");
+  options.environment["HOME"] = home;
+  const auto digits_of = [&] {
+    const CommandResult result =
+        run_command({DTRUN_BIN "/dtrun", DTRUN_BIN "/train_mlp", "--epochs", "1"}, options);
+    return result.out.substr(0, result.out.find('\n')) + result.err;
+  };
+  EXPECT_EQ(digits_of(), "digits: made ones (tests/lab/digits fetches real ones)");
+  // A file that is none: it was looked for.
+  std::ofstream(home + "/.cache/dtrun/digits.csv") << "1,2,3\n";
+  EXPECT_NE(digits_of().find(home + "/.cache/dtrun/digits.csv has a line of 3 numbers"),
+            std::string::npos);
+  std::filesystem::remove_all(home);
 }
 
 TEST(TrainingTest, AMeshThatIsNoneIsToldOnce) {
