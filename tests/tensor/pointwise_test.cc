@@ -126,6 +126,15 @@ TEST_F(PointwiseTest, FunctionsAreWithinAFewUnitsInTheLastPlace) {
   }
 }
 
+TEST_F(PointwiseTest, ErfAndTanhNeverExceedOneAndReachIt) {
+  const LocalTensor x = every_so_many_floats(997);
+  for (const Function& function : {Function([](const LocalTensor& each) { return erf(each); }),
+                                   Function([](const LocalTensor& each) { return tanh(each); })}) {
+    EXPECT_FALSE(any(gt(abs(function(x)), 1)).item() != 0);
+    EXPECT_EQ(function(tensor({-100, -10, 10, 100})).to_vector(), (Values{-1, -1, 1, 1}));
+  }
+}
+
 TEST_F(PointwiseTest, TheGradientOfGeluIsThatOfF64) {
   const LocalTensor x = every_so_many_floats(65521);
   const LocalTensor found = gelu_backward(full({}, 1), x);

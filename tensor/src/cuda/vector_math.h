@@ -46,6 +46,12 @@ DTRUN_DEVICE_FUNCTION(erf)
 DTRUN_DEVICE_FUNCTION(erfc)
 DTRUN_DEVICE_FUNCTION_OF_TWO(pow)
 DTRUN_DEVICE_FUNCTION_OF_TWO(atan2)
+DTRUN_BOTH inline float exp_of_negative(float x) {
+  return ::expf(x);
+}
+DTRUN_BOTH inline double exp_of_negative(double x) {
+  return ::exp(x);
+}
 #undef DTRUN_DEVICE_FUNCTION
 #undef DTRUN_DEVICE_FUNCTION_OF_TWO
 

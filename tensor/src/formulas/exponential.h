@@ -135,7 +135,7 @@ struct GeluBackward {
   template <typename T>
   DTRUN_BOTH T operator()(T g, T x) const {
     const T probability = T{0.5} * (1 + vector_math::erf(x * T{0.70710678118654752440}));
-    const T density = T{0.39894228040143267794} * vector_math::exp(T{-0.5} * x * x);
+    const T density = T{0.39894228040143267794} * vector_math::exp_of_negative(T{-0.5} * x * x);
     return g * (probability + x * density);
   }
 };

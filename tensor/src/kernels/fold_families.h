@@ -6,6 +6,9 @@
 
 namespace dtrun::tensors {
 
+/// index_fold.cc: index_of_maximum, index_of_minimum. @param takes f64, f32 or i64
+FoldKernel index_fold(Fold fold, DType takes);
+
 /// norm_fold.cc. @param takes f64 or f32; bf16 for norm_1 and norm_2
 FoldKernel norm_fold(Fold fold, DType takes);
 

@@ -33,45 +33,6 @@ FoldKernel truth_fold() {
           &truth_finish<Op>};
 }
 
-// Where the greatest or least element is; of several, the first. nan is both.
-template <typename A>
-struct Found {
-  A value;
-  std::int64_t index;
-};
-
-template <typename A>
-bool is_found(A element, A wanted) {
-  return element == wanted || (element != element && wanted != wanted);
-}
-
-template <typename Op, typename A>
-void index_block(void* state, const void* data, std::int64_t count, std::int64_t first,
-                 const FoldNumbers&) {
-  const A* const elements = static_cast<const A*>(data);
-  const A value = fold_elements<Op>(elements, count, Itself{});
-  std::int64_t i = 0;
-  while (!is_found(elements[i], value)) ++i;
-  *static_cast<Found<A>*>(state) = {value, first + i};
-}
-template <typename Op, typename A>
-void index_combine(Found<A>& earlier, const Found<A>& later) {
-  if (!is_found(Op::apply(earlier.value, later.value), earlier.value)) earlier = later;
-}
-template <typename A>
-std::int64_t index_finish(const Found<A>* found, const FoldNumbers&) {
-  return found->index;
-}
-template <typename Op, typename A>
-FoldKernel index_fold() {
-  return {kFoldDType<A>,
-          DType::i64,
-          sizeof(Found<A>),
-          &index_block<Op, A>,
-          &join_states<Found<A>, &index_combine<Op, A>>,
-          &finish_each<std::int64_t, Found<A>, &index_finish<A>>};
-}
-
 template <typename A>
 FoldKernel fold_of_numbers(Fold fold) {
   switch (fold) {
@@ -84,9 +45,8 @@ FoldKernel fold_of_numbers(Fold fold) {
     case Fold::minimum:
       return simple_fold<Least, A>();
     case Fold::index_of_maximum:
-      return index_fold<Greatest, A>();
     case Fold::index_of_minimum:
-      return index_fold<Least, A>();
+      return index_fold(fold, kFoldDType<A>);
     default:
       DT_CHECK(false);
   }

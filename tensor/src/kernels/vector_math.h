@@ -97,26 +97,28 @@ inline double exp_of_negative(double x) {
   return ::exp(x);
 }
 
-/// 1.3 ulp. N. Juffa's polynomials: of x near 0, of the exponent of 1 - erf(x) elsewhere.
+/// 2.8 ulp; 3.6 where nothing is fused. x times a quotient of polynomials of its square, the
+/// nearest to erf(x) / x up to 4 by Lawson's weights (Trans. AMS, 1961). A quarter is taken from
+/// the quotient beforehand: so it is small where erf nears 1, which it never exceeds (all floats
+/// were tried).
 inline float erf(float x) {
-  const float size = std::fabs(x);
+  constexpr float kMost = 3.96875f;  // whose erf is 1
+  x = kMost < x ? kMost : x;
+  x = x < -kMost ? -kMost : x;
   const float square = x * x;
-  float far = -1.72853470e-5f * size + 3.83197126e-4f;
-  const float middle = -3.88396438e-3f * size + 2.42546219e-2f;
-  far = far * square + middle;
-  far = far * size + -1.06777877e-1f;
-  far = far * size + -6.34846687e-1f;
-  far = far * size + -1.28717512e-1f;
-  far = far * size + -size;
-  far = std::copysign(1.0f - exp_of_negative(far), x);
-  float near = -5.96761703e-4f;
-  near = near * square + 4.99119423e-3f;
-  near = near * square + -2.67681349e-2f;
-  near = near * square + 1.12819925e-1f;
-  near = near * square + -3.76125336e-1f;
-  near = near * square + 1.28379166e-1f;
-  near = near * x + x;
-  return size > 0.927734375f ? far : near;
+  float above = -0x1.ee7a2cp-18f;
+  above = above * square + -0x1.8cde8ap-17f;
+  above = above * square + 0x1.560776p-14f;
+  above = above * square + 0x1.8d8bb4p-6f;
+  above = above * square + 0x1.13c9ecp-4f;
+  above = above * square + 0x1.c1baeap-1f;
+  float below = 0x1.39e81cp-15f;
+  below = below * square + 0x1.36cabap-10f;
+  below = below * square + 0x1.f2502ep-7f;
+  below = below * square + 0x1.d87986p-4f;
+  below = below * square + 0x1.027cc2p-1f;
+  below = below * square + 1.0f;
+  return x * (above / below) + 0.25f * x;
 }
 inline double erf(double x) {
   return ::erf(x);
