@@ -13,6 +13,7 @@
 #include <boost/json/serialize.hpp>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <string>
@@ -26,6 +27,7 @@
 #include "dtrun/base/split.h"
 #include "dtrun/base/tool_process.h"
 #include "dtrun/base/unique_fd.h"
+#include "dtrun/rendezvous/flight_record.h"
 #include "jobs/attachment.h"
 #include "jobs/local_job.h"
 #include "jobs/process_table.h"
@@ -49,6 +51,7 @@ struct Options {
   std::string job;
   int rank = -1;
   std::string signal = "TERM";
+  std::string record;  ///< a file; empty: none
   bool as_json = false;
 };
 
@@ -188,8 +191,27 @@ std::vector<LocalRank> chosen_ranks(const LocalJob& job, const Options& options)
   return ranks;
 }
 
+/// What dtrun writes when a job fails, of a job that lives.
+void write_record(const LocalJob& job, const std::string& path) {
+  rendezvous::FlightRecord record = rendezvous::read_flight(*job.page);
+  const auto number = [](const std::string& text) {
+    return static_cast<int>(base::parse_integer(text).value_or(0));
+  };
+  record.job = job.id;
+  record.node = number(job.node);
+  record.round = number(job.round);
+  record.world_size = number(job.world);
+  const std::string text = rendezvous::to_json(record);
+  if (path == "-") return fmt::print("{}\n", text);
+  std::ofstream file(path, std::ios::binary);
+  file << text << std::endl;
+  if (!file) throw base::system_error("write " + path);
+  fmt::print("what the ranks did last: dtrun-explain {}\n", path);
+}
+
 void show_status(const Options& options) {
   const LocalJob job = chosen_job(options);
+  if (!options.record.empty()) return write_record(job, options.record);
   if (options.as_json) {
     fmt::print("{}\n", json::serialize(json_of(job)));
     return;
@@ -363,6 +385,11 @@ int run(int argc, char** argv) {
       ->type_name("NAME");
   for (CLI::App* const command : {ps, status})
     command->add_flag("--json", options.as_json, "for programs");
+  status
+      ->add_option("--record", options.record,
+                   "writes the ranks' last operations there, for dtrun-explain; -: here")
+      ->type_name("FILE")
+      ->excludes("--json");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& wanted) {

@@ -1,7 +1,10 @@
 // The cpu backend in the conformance suite, over shared memory, over TCP, and over both at once.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dtrun/tensor/ops.h"
@@ -149,26 +152,25 @@ TEST(MachinesTest, HalvesAreRoundedOnce) {
   });
 }
 
-/// What every rank of such a group gets of an all_reduce, an all_gather, a reduce and a broadcast
-/// of few elements whose sum depends on their order.
-std::vector<std::vector<double>> small_results(int size, const test::RankOptions& options) {
-  constexpr std::int64_t kCount = 129;
-  std::vector<std::vector<double>> results(static_cast<std::size_t>(size));
+/// What every rank of such a group gets of an all_reduce, a reduce and a broadcast of so many
+/// elements whose sum depends on their order.
+using Results = std::vector<std::string>;  // bytes
+Results ordered_results(int size, std::int64_t count, const test::RankOptions& options) {
+  Results results(static_cast<std::size_t>(size));
   test::run_ranks(size, options, [&](const ProcessGroup& group) {
-    std::vector<double>& own = results[static_cast<std::size_t>(group.rank())];
+    std::string& own = results[static_cast<std::size_t>(group.rank())];
     const auto keep = [&own](const LocalTensor& tensor) {
-      const std::vector<double> values = tensor.to_vector();
-      own.insert(own.end(), values.begin(), values.end());
+      own.append(tensor.data_as<char>(),
+                 static_cast<std::size_t>(tensor.numel()) * tensors::item_size(tensor.dtype()));
     };
+    std::vector<double> terms;
+    for (std::int64_t i = 0; i < count; ++i)
+      terms.push_back(1.0 / static_cast<double>(1 + 7 * group.rank() + i));
     for (const tensors::DType dtype : {tensors::DType::f32, tensors::DType::bf16}) {
-      const LocalTensor mine = tensors::empty({kCount}, {.dtype = dtype});
-      for (std::int64_t i = 0; i < kCount; ++i) mine[i].fill_(1.0 / (1 + 7 * group.rank() + i));
+      const LocalTensor mine = tensors::tensor_from(terms, {count}, dtype);
       const LocalTensor sum = mine.clone();
       group.all_reduce(sum);
       keep(sum);
-      const LocalTensor all = tensors::empty({group.size() * kCount}, {.dtype = dtype});
-      group.all_gather_into_tensor(all, mine);
-      keep(all);
       const LocalTensor average = mine.clone();
       group.reduce(average, group.size() - 1, ReduceOp::avg);
       group.broadcast(average, group.size() - 1);
@@ -178,16 +180,54 @@ std::vector<std::vector<double>> small_results(int size, const test::RankOptions
   return results;
 }
 
+void expect_the_same_on_all_ranks(const Results& results) {
+  for (std::size_t rank = 0; rank < results.size(); ++rank)
+    EXPECT_TRUE(results[rank] == results[0]) << "rank " << rank;
+}
+
 // Reductions are combined in the order of the ranks, by posts as by messages or rounds.
 TEST(SmallResultsTest, TheBitsAreTheSameOnAllRanksInEveryRunAndByEveryWay) {
-  for (const int size : {4, 7, 17}) {
-    const std::vector<std::vector<double>> expected = small_results(size, {});
-    for (const std::vector<double>& of_rank : expected) EXPECT_EQ(of_rank, expected.front());
+  constexpr std::int64_t kCount = 129;
+  for (const int size : {4, 7, 17, 40}) {
+    const Results expected = ordered_results(size, kCount, {});
+    expect_the_same_on_all_ranks(expected);
     for (int run = 0; run < 2; ++run) {
-      EXPECT_EQ(small_results(size, {.transport = Transport::tcp}), expected) << size;
-      EXPECT_EQ(small_results(size, {.machines = {2}}), expected) << size;
-      EXPECT_EQ(small_results(size, {.machines = {1, 2}}), expected) << size;
+      EXPECT_TRUE(ordered_results(size, kCount, {.transport = Transport::tcp}) == expected) << size;
+      EXPECT_TRUE(ordered_results(size, kCount, {.machines = {2}}) == expected) << size;
+      EXPECT_TRUE(ordered_results(size, kCount, {.machines = {1, 2}}) == expected) << size;
     }
+  }
+}
+
+// By machines each machine's ranks are combined first: other bits, but always the same ones.
+TEST(LargeResultsTest, TheBitsAreTheSameOnAllRanksAndInEveryRun) {
+  struct Way {
+    int size;
+    std::int64_t count;
+    test::RankOptions options;
+    bool in_rank_order = true;
+  };
+  const Way ways[] = {
+      {4, 100'000, {}},
+      {4, 100'000, {.shared_memory = true}},
+      {4, 100'000, {.single_copy = SingleCopy::never}},
+      {4, 100'000, {.transport = Transport::tcp}},
+      {4, 100'000, {.machines = {2}}, false},
+      {4, 100'000, {.machines = {3}}, false},
+      {7, 100'000, {.machines = {1, 2}}, false},
+      {40, 5'000, {}},
+      {40, 5'000, {.transport = Transport::tcp}},
+      {33, 33'000, {.machines = {16}}, false},
+  };
+  std::map<std::pair<int, std::int64_t>, Results> in_rank_order;
+  for (const Way& way : ways) {
+    SCOPED_TRACE(fmt::format("{} ranks, {} elements", way.size, way.count));
+    const Results once = ordered_results(way.size, way.count, way.options);
+    expect_the_same_on_all_ranks(once);
+    EXPECT_TRUE(ordered_results(way.size, way.count, way.options) == once);
+    if (!way.in_rank_order) continue;
+    const auto first = in_rank_order.emplace(std::pair(way.size, way.count), once).first;
+    EXPECT_TRUE(once == first->second);
   }
 }
 

@@ -18,18 +18,74 @@ namespace {
 using base::ErrorCode;
 using tensors::DType;
 using tensors::LocalTensor;
+using test::flat_ones;
 using test::run_failing_ranks;
 using test::Thrown;
-using Body = void (*)(const ProcessGroup&);
-using test::flat_ones;
 
-/// Goes on after the call: a rank whose own call was over before the others'
-/// disagreed learns of it in its next one.
-void call_and_go_on(const ProcessGroup& group, Body body) {
-  body(group);
-  group.barrier();
-  group.barrier();
-}
+using List = std::vector<LocalTensor>;
+
+enum class Mode { blocking, async };
+
+/// Calls of a group in one of the two modes. All but the split and the monitored barrier, which
+/// block.
+class Caller {
+ public:
+  Caller(const ProcessGroup& group, Mode mode)
+      : group_(group), options_{.async = mode == Mode::async} {}
+  int rank() const { return group_.rank(); }
+  int size() const { return group_.size(); }
+
+  void all_reduce(const LocalTensor& tensor, ReduceOp op = ReduceOp::sum) {
+    works_.push_back(group_.all_reduce(tensor, op, options_));
+  }
+  void broadcast(const LocalTensor& tensor, int root) {
+    works_.push_back(group_.broadcast(tensor, root, options_));
+  }
+  void reduce(const LocalTensor& tensor, int root) {
+    works_.push_back(group_.reduce(tensor, root, ReduceOp::sum, options_));
+  }
+  void gather(const LocalTensor& input, const List& outputs, int root) {
+    works_.push_back(group_.gather(input, outputs, root, options_));
+  }
+  void scatter(const LocalTensor& output, const List& inputs, int root) {
+    works_.push_back(group_.scatter(output, inputs, root, options_));
+  }
+  void all_gather(const List& outputs, const LocalTensor& input) {
+    works_.push_back(group_.all_gather(outputs, input, options_));
+  }
+  void all_gather_into_tensor(const LocalTensor& output, const LocalTensor& input) {
+    works_.push_back(group_.all_gather_into_tensor(output, input, options_));
+  }
+  void reduce_scatter(const LocalTensor& output, const List& inputs, ReduceOp op = ReduceOp::sum) {
+    works_.push_back(group_.reduce_scatter(output, inputs, op, options_));
+  }
+  void all_to_all(const List& outputs, const List& inputs, std::uint64_t agreed) {
+    works_.push_back(
+        group_.all_to_all(outputs, inputs, {.async = options_.async, .agreed = agreed}));
+  }
+  void all_to_all_single(const LocalTensor& output, const LocalTensor& input) {
+    works_.push_back(group_.all_to_all_single(output, input, {}, {}, options_));
+  }
+  void barrier() { works_.push_back(group_.barrier(options_)); }
+  void monitored_barrier() { group_.monitored_barrier(); }
+  void split(const std::vector<std::vector<int>>& lists) { group_.split(lists, "a"); }
+
+  /// Goes on after the calls: a rank whose own call was over before the others' disagreed learns of
+  /// it in its next one.
+  void wait_and_go_on() {
+    for (const Work& work : works_) work.wait();
+    group_.barrier();
+    group_.barrier();
+  }
+  /// Where a barrier goes by rounds, two ranks may hear of each other through others only.
+  void hear_all() { group_.all_to_all_single(flat_ones(size()), flat_ones(size())); }
+
+ private:
+  const ProcessGroup& group_;
+  const CallOptions options_;
+  std::vector<Work> works_;
+};
+using Body = void (*)(Caller&);
 
 struct Mismatch {
   const char* name;
@@ -38,127 +94,117 @@ struct Mismatch {
   const char* differ;  ///< what the message must say
 };
 
-std::vector<LocalTensor> list(const ProcessGroup& group, std::int64_t count) {
+std::vector<LocalTensor> list(const Caller& group, std::int64_t count) {
   std::vector<LocalTensor> tensors;
   for (int rank = 0; rank < group.size(); ++rank) tensors.push_back(flat_ones(count));
   return tensors;
 }
 
 /// Under a plan that all ranks know each gives its right neighbour two elements.
-void shift(const ProcessGroup& group, std::uint64_t agreed) {
+void shift(Caller& group, std::uint64_t agreed) {
   std::vector<LocalTensor> inputs = list(group, 0), outputs = list(group, 0);
   const int size = group.size(), rank = group.rank();
   inputs[static_cast<std::size_t>((rank + 1) % size)] = flat_ones(2);
   outputs[static_cast<std::size_t>((rank + size - 1) % size)] = flat_ones(2);
-  group.all_to_all(outputs, inputs, {.agreed = agreed});
+  group.all_to_all(outputs, inputs, agreed);
 }
-void keep_all(const ProcessGroup& group, std::uint64_t agreed) {
-  group.all_to_all(list(group, 0), list(group, 0), {.agreed = agreed});
+void keep_all(Caller& group, std::uint64_t agreed) {
+  group.all_to_all(list(group, 0), list(group, 0), agreed);
 }
 
 const Mismatch kMismatches[] = {
-    {"AgreedAllToAll", [](const ProcessGroup& g) { shift(g, 7); },
-     [](const ProcessGroup& g) { shift(g, 8); }, "the shape"},
-    {"AgreedAllToAllThatSendsNothing", [](const ProcessGroup& g) { shift(g, 7); },
-     [](const ProcessGroup& g) { keep_all(g, 8); }, "the shape"},
-    {"AgreedAllToAllThatExpectsNothing", [](const ProcessGroup& g) { keep_all(g, 7); },
-     [](const ProcessGroup& g) { shift(g, 8); }, "the shape"},
+    {"AgreedAllToAll", [](Caller& g) { shift(g, 7); }, [](Caller& g) { shift(g, 8); }, "the shape"},
+    {"AgreedAllToAllThatSendsNothing", [](Caller& g) { shift(g, 7); },
+     [](Caller& g) { keep_all(g, 8); }, "the shape"},
+    {"AgreedAllToAllThatExpectsNothing", [](Caller& g) { keep_all(g, 7); },
+     [](Caller& g) { shift(g, 8); }, "the shape"},
     {"ShapeOfAsManyElements",
-     [](const ProcessGroup& g) {
+     [](Caller& g) {
        g.all_reduce(tensors::ones({2, 3}));
      },
-     [](const ProcessGroup& g) {
+     [](Caller& g) {
        g.all_reduce(tensors::ones({3, 2}));
      },
      "the shape"},
-    {"BroadcastAgainstAllReduce", [](const ProcessGroup& g) { g.all_reduce(flat_ones(4)); },
-     [](const ProcessGroup& g) { g.broadcast(flat_ones(4), g.size() - 1); }, "the operation"},
-    {"BroadcastFromAnotherAgainstAllReduce",
-     [](const ProcessGroup& g) { g.all_reduce(flat_ones(4)); },
-     [](const ProcessGroup& g) { g.broadcast(flat_ones(4), 0); }, "the operation"},
+    {"BroadcastAgainstAllReduce", [](Caller& g) { g.all_reduce(flat_ones(4)); },
+     [](Caller& g) { g.broadcast(flat_ones(4), g.size() - 1); }, "the operation"},
+    {"BroadcastFromAnotherAgainstAllReduce", [](Caller& g) { g.all_reduce(flat_ones(4)); },
+     [](Caller& g) { g.broadcast(flat_ones(4), 0); }, "the operation"},
     {"GatherAgainstScatter",
-     [](const ProcessGroup& g) {
+     [](Caller& g) {
        g.gather(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<LocalTensor>(), 0);
      },
-     [](const ProcessGroup& g) { g.scatter(flat_ones(2), {}, 0); }, "the operation"},
+     [](Caller& g) { g.scatter(flat_ones(2), {}, 0); }, "the operation"},
     {"ScatterAgainstGather",
-     [](const ProcessGroup& g) {
+     [](Caller& g) {
        g.scatter(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<LocalTensor>(), 0);
      },
-     [](const ProcessGroup& g) { g.gather(flat_ones(2), {}, 0); }, "the operation"},
-    {"BarrierAgainstReduce", [](const ProcessGroup& g) { g.barrier(); },
-     [](const ProcessGroup& g) { g.reduce(flat_ones(1), 0); }, "the operation"},
-    {"Dtype", [](const ProcessGroup& g) { g.all_reduce(flat_ones(4)); },
-     [](const ProcessGroup& g) { g.all_reduce(flat_ones(4, DType::i32)); }, "the dtype"},
-    {"ReduceOp", [](const ProcessGroup& g) { g.all_reduce(flat_ones(4)); },
-     [](const ProcessGroup& g) { g.all_reduce(flat_ones(4), ReduceOp::max); }, "the reduce op"},
-    {"Count", [](const ProcessGroup& g) { g.all_reduce(flat_ones(4)); },
-     [](const ProcessGroup& g) { g.all_reduce(flat_ones(5)); }, "the element counts"},
-    {"EmptyAgainstSome", [](const ProcessGroup& g) { g.all_reduce(flat_ones(0)); },
-     [](const ProcessGroup& g) { g.all_reduce(flat_ones(5)); }, "the element counts"},
-    {"LargeAgainstSmall", [](const ProcessGroup& g) { g.all_reduce(flat_ones(500000)); },
-     [](const ProcessGroup& g) { g.all_reduce(flat_ones(3)); }, "the element counts"},
-    {"Root", [](const ProcessGroup& g) { g.broadcast(flat_ones(4), 0); },
-     [](const ProcessGroup& g) { g.broadcast(flat_ones(4), g.size() - 1); }, "the root"},
-    {"ReduceRoot", [](const ProcessGroup& g) { g.reduce(flat_ones(4), 0); },
-     [](const ProcessGroup& g) { g.reduce(flat_ones(4), g.size() - 1); }, "the root"},
+     [](Caller& g) { g.gather(flat_ones(2), {}, 0); }, "the operation"},
+    {"BarrierAgainstReduce", [](Caller& g) { g.barrier(); },
+     [](Caller& g) { g.reduce(flat_ones(1), 0); }, "the operation"},
+    {"Dtype", [](Caller& g) { g.all_reduce(flat_ones(4)); },
+     [](Caller& g) { g.all_reduce(flat_ones(4, DType::i32)); }, "the dtype"},
+    {"ReduceOp", [](Caller& g) { g.all_reduce(flat_ones(4)); },
+     [](Caller& g) { g.all_reduce(flat_ones(4), ReduceOp::max); }, "the reduce op"},
+    {"Count", [](Caller& g) { g.all_reduce(flat_ones(4)); },
+     [](Caller& g) { g.all_reduce(flat_ones(5)); }, "the element counts"},
+    {"EmptyAgainstSome", [](Caller& g) { g.all_reduce(flat_ones(0)); },
+     [](Caller& g) { g.all_reduce(flat_ones(5)); }, "the element counts"},
+    {"LargeAgainstSmall", [](Caller& g) { g.all_reduce(flat_ones(500000)); },
+     [](Caller& g) { g.all_reduce(flat_ones(3)); }, "the element counts"},
+    {"Root", [](Caller& g) { g.broadcast(flat_ones(4), 0); },
+     [](Caller& g) { g.broadcast(flat_ones(4), g.size() - 1); }, "the root"},
+    {"ReduceRoot", [](Caller& g) { g.reduce(flat_ones(4), 0); },
+     [](Caller& g) { g.reduce(flat_ones(4), g.size() - 1); }, "the root"},
     {"GatherSize",
-     [](const ProcessGroup& g) {
+     [](Caller& g) {
        g.gather(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<LocalTensor>(), 0);
      },
-     [](const ProcessGroup& g) { g.gather(flat_ones(3), {}, 0); },
-     "sent 12 bytes, rank 0 expected 8"},
-    {"AllGatherSizes", [](const ProcessGroup& g) { g.all_gather(list(g, 2), flat_ones(2)); },
-     [](const ProcessGroup& g) { g.all_gather(list(g, 3), flat_ones(3)); }, "the element counts"},
+     [](Caller& g) { g.gather(flat_ones(3), {}, 0); }, "sent 12 bytes, rank 0 expected 8"},
+    {"AllGatherSizes", [](Caller& g) { g.all_gather(list(g, 2), flat_ones(2)); },
+     [](Caller& g) { g.all_gather(list(g, 3), flat_ones(3)); }, "the element counts"},
     {"Order",
-     [](const ProcessGroup& g) {
+     [](Caller& g) {
        g.all_reduce(flat_ones(4));
        g.barrier();
      },
-     [](const ProcessGroup& g) {
+     [](Caller& g) {
        g.barrier();
        g.all_reduce(flat_ones(4));
      },
      "the operation"},
-    {"OneCallTooMany", [](const ProcessGroup& g) { g.broadcast(flat_ones(4), 0); },
-     [](const ProcessGroup& g) {
+    {"OneCallTooMany", [](Caller& g) { g.broadcast(flat_ones(4), 0); },
+     [](Caller& g) {
        g.broadcast(flat_ones(4), 0);
        g.broadcast(flat_ones(4), 0);
      },
      "the operation"},
-    {"ReduceScatterSizes",
-     [](const ProcessGroup& g) { g.reduce_scatter(flat_ones(2), list(g, 2)); },
-     [](const ProcessGroup& g) { g.reduce_scatter(flat_ones(3), list(g, 3)); },
-     "the element counts"},
-    {"ReduceScatterOp", [](const ProcessGroup& g) { g.reduce_scatter(flat_ones(2), list(g, 2)); },
-     [](const ProcessGroup& g) { g.reduce_scatter(flat_ones(2), list(g, 2), ReduceOp::min); },
-     "the reduce op"},
+    {"ReduceScatterSizes", [](Caller& g) { g.reduce_scatter(flat_ones(2), list(g, 2)); },
+     [](Caller& g) { g.reduce_scatter(flat_ones(3), list(g, 3)); }, "the element counts"},
+    {"ReduceScatterOp", [](Caller& g) { g.reduce_scatter(flat_ones(2), list(g, 2)); },
+     [](Caller& g) { g.reduce_scatter(flat_ones(2), list(g, 2), ReduceOp::min); }, "the reduce op"},
     {"AllGatherIntoTensorSize",
-     [](const ProcessGroup& g) { g.all_gather_into_tensor(flat_ones(2 * g.size()), flat_ones(2)); },
-     [](const ProcessGroup& g) { g.all_gather_into_tensor(flat_ones(3 * g.size()), flat_ones(3)); },
+     [](Caller& g) { g.all_gather_into_tensor(flat_ones(2 * g.size()), flat_ones(2)); },
+     [](Caller& g) { g.all_gather_into_tensor(flat_ones(3 * g.size()), flat_ones(3)); },
      "the element counts"},
     {"AllToAllSingleSize",
-     [](const ProcessGroup& g) {
-       g.all_to_all_single(flat_ones(2 * g.size()), flat_ones(2 * g.size()));
-     },
-     [](const ProcessGroup& g) {
-       g.all_to_all_single(flat_ones(4 * g.size()), flat_ones(4 * g.size()));
-     },
+     [](Caller& g) { g.all_to_all_single(flat_ones(2 * g.size()), flat_ones(2 * g.size())); },
+     [](Caller& g) { g.all_to_all_single(flat_ones(4 * g.size()), flat_ones(4 * g.size())); },
      " bytes, rank "},
     {"ScatterDtype",
-     [](const ProcessGroup& g) {
+     [](Caller& g) {
        g.scatter(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<LocalTensor>(), 0);
      },
-     [](const ProcessGroup& g) { g.scatter(flat_ones(2, DType::i64), {}, 0); }, "the dtype"},
-    {"MonitoredBarrierAgainstBarrier", [](const ProcessGroup& g) { g.monitored_barrier(); },
-     [](const ProcessGroup& g) { g.barrier(); }, "the operation"},
-    {"AllReduceAgainstMonitoredBarrier", [](const ProcessGroup& g) { g.all_reduce(flat_ones(4)); },
-     [](const ProcessGroup& g) { g.monitored_barrier(); }, "the operation"},
+     [](Caller& g) { g.scatter(flat_ones(2, DType::i64), {}, 0); }, "the dtype"},
+    {"MonitoredBarrierAgainstBarrier", [](Caller& g) { g.monitored_barrier(); },
+     [](Caller& g) { g.barrier(); }, "the operation"},
+    {"AllReduceAgainstMonitoredBarrier", [](Caller& g) { g.all_reduce(flat_ones(4)); },
+     [](Caller& g) { g.monitored_barrier(); }, "the operation"},
     {"SplitLists",
-     [](const ProcessGroup& g) {
-       g.split({{0, 1}}, "a");
+     [](Caller& g) {
+       g.split({{0, 1}});
      },
-     [](const ProcessGroup& g) { g.split({{0}}, "a"); }, "the element counts"},
+     [](Caller& g) { g.split({{0}}); }, "the element counts"},
 };
 
 /// What agrees before. After calls of the same kinds, rings are there: these go the short way.
@@ -167,8 +213,10 @@ enum class Before { nothing, messages };
 struct Case {
   Mismatch mismatch;
   int size;
-  Transport transport;
-  Before before;
+  const char* place;
+  test::RankOptions options;
+  Before before = Before::nothing;
+  Mode mode = Mode::blocking;
 };
 
 void call_by_messages(const ProcessGroup& group) {
@@ -186,12 +234,14 @@ TEST_P(DisagreementTest, EveryRankIsToldOfBothSidesWithinASecond) {
   std::vector<std::optional<Thrown>> thrown;
   testing_support::expect_promptness(std::chrono::seconds(1), [&] {
     const auto start = base::Deadline::Clock::now();
-    thrown =
-        run_failing_ranks(now.size, {.transport = now.transport}, [&](const ProcessGroup& group) {
-          if (now.before == Before::messages) call_by_messages(group);
-          const bool odd = group.rank() == now.size - 1;
-          call_and_go_on(group, odd ? now.mismatch.odd : now.mismatch.most);
-        });
+    thrown = run_failing_ranks(now.size, now.options, [&](const ProcessGroup& group) {
+      if (now.before == Before::messages) call_by_messages(group);
+      const bool odd = group.rank() == now.size - 1;
+      Caller caller(group, now.mode);
+      (odd ? now.mismatch.odd : now.mismatch.most)(caller);
+      caller.wait_and_go_on();
+      if (!now.options.machines.empty()) caller.hear_all();
+    });
     return base::Deadline::Clock::now() - start;
   });
   for (const std::optional<Thrown>& mine : thrown) {
@@ -206,21 +256,25 @@ TEST_P(DisagreementTest, EveryRankIsToldOfBothSidesWithinASecond) {
 }
 
 std::vector<Case> cases() {
+  const test::RankOptions by_tcp{.transport = Transport::tcp}, two_machines{.machines = {2}};
   std::vector<Case> all;
-  for (const Mismatch& mismatch : kMismatches)
-    for (const int size : {2, 4})
-      for (const Transport transport : {Transport::automatic, Transport::tcp})
-        all.push_back({mismatch, size, transport, Before::nothing});
-  for (const Mismatch& mismatch : kMismatches)
-    all.push_back({mismatch, 3, Transport::automatic, Before::messages});
+  for (const Mismatch& mismatch : kMismatches) {
+    for (const int size : {2, 4}) {
+      all.push_back({mismatch, size, "Automatic", {}});
+      all.push_back({mismatch, size, "Tcp", by_tcp});
+    }
+    all.push_back({mismatch, 3, "AfterMessagesAutomatic", {}, Before::messages});
+    all.push_back({mismatch, 4, "TwoAndTwo", two_machines});
+    all.push_back({mismatch, 4, "AsyncAutomatic", {}, Before::nothing, Mode::async});
+    all.push_back({mismatch, 4, "AsyncTcp", by_tcp, Before::nothing, Mode::async});
+    all.push_back({mismatch, 4, "AsyncTwoAndTwo", two_machines, Before::nothing, Mode::async});
+  }
   return all;
 }
 
 std::string case_name(const testing::TestParamInfo<Case>& tested) {
-  return std::string(tested.param.mismatch.name) +
-         (tested.param.before == Before::messages ? "AfterMessages" : "") +
-         (tested.param.transport == Transport::tcp ? "Tcp" : "Automatic") +
-         std::to_string(tested.param.size);
+  const Case& one = tested.param;
+  return std::string(one.mismatch.name) + one.place + std::to_string(one.size);
 }
 INSTANTIATE_TEST_SUITE_P(All, DisagreementTest, testing::ValuesIn(cases()), case_name);
 
@@ -229,16 +283,17 @@ TEST(PassedByTest, WhoIsFarAheadAndHasSentNothingIsNamed) {
   std::promise<void> told;
   const std::shared_future<void> after = told.get_future().share();
   const auto thrown = run_failing_ranks(3, {}, [&](const ProcessGroup& group) {
+    Caller caller(group, Mode::blocking);
     if (group.rank() == 0) {
       try {
-        shift(group, 7);
+        shift(caller, 7);
       } catch (const base::Error&) {
         told.set_value();
         throw;
       }
     }
-    if (group.rank() == 1) shift(group, 7);
-    for (int call = 0; call < 200 && group.rank() == 2; ++call) keep_all(group, 8);
+    if (group.rank() == 1) shift(caller, 7);
+    for (int call = 0; call < 200 && group.rank() == 2; ++call) keep_all(caller, 8);
     after.wait();
     group.barrier();
   });
@@ -259,7 +314,7 @@ TEST(RejectionTest, ACallThatOneRankRejectsFailsOnAll) {
     if (group.rank() == 1) {
       group.all_gather({flat_ones(1)}, flat_ones(1));
     } else {
-      group.all_gather(list(group, 1), flat_ones(1));
+      group.all_gather(List(3, flat_ones(1)), flat_ones(1));
       group.barrier();
     }
   });

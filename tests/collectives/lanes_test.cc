@@ -36,13 +36,12 @@ void PrintTo(const Ground& ground, std::ostream* out) {
 
 class LanesTest : public testing::TestWithParam<Ground> {
  protected:
-  static void run(int size, const test::RankBody& body) {
-    test::run_ranks(size,
-                    {.transport = GetParam().transport,
-                     .machines = GetParam().machines,
-                     .shared_memory = GetParam().shared_memory},
-                    body);
+  static test::RankOptions options() {
+    return {.transport = GetParam().transport,
+            .machines = GetParam().machines,
+            .shared_memory = GetParam().shared_memory};
   }
+  static void run(int size, const test::RankBody& body) { test::run_ranks(size, options(), body); }
 };
 
 TEST_P(LanesTest, AShortCollectiveIsOverBeforeALongOne) {
@@ -116,14 +115,14 @@ TEST_P(LanesTest, ManyCallsInFlightGiveWhatTheyGiveOneAfterTheOther) {
 }
 
 TEST_P(LanesTest, ALongCallAgainstAShortOneIsToldToBoth) {
-  const auto thrown = test::run_failing_ranks(
-      2, {.transport = GetParam().transport}, [](const ProcessGroup& group) {
-        // The order is wrong, and neither lane has a call that differs in itself.
-        const LocalTensor few = flat_ones(4), many = flat_ones(kLong);
-        const Work first = group.all_reduce(group.rank() == 0 ? few : many, ReduceOp::sum, kBehind);
-        group.all_reduce(group.rank() == 0 ? many : few);
-        first.wait();
-      });
+  const auto thrown = test::run_failing_ranks(3, options(), [](const ProcessGroup& group) {
+    // The order is wrong, and neither lane has a call that differs in itself.
+    const LocalTensor few = flat_ones(4), many = flat_ones(kLong);
+    const bool odd = group.rank() == 2;  // of the second machine, where there are two
+    const Work first = group.all_reduce(odd ? many : few, ReduceOp::sum, kBehind);
+    group.all_reduce(odd ? few : many);
+    first.wait();
+  });
   for (const auto& rank : thrown) {
     ASSERT_TRUE(rank);
     EXPECT_EQ(rank->code, base::ErrorCode::kDisagreement) << rank->text;

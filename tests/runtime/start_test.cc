@@ -135,6 +135,23 @@ TEST(StartTest, AnImpossibleRankIsRefusedByName) {
   EXPECT_THAT(result.err, HasSubstr("RANK"));
 }
 
+// dtrun's own variable counts first, and a wrong name is no reason to take the other.
+TEST(InterfaceTest, AnInterfaceThatIsNotThereFailsByNameAndGloosIsReadOnlyWithoutDtruns) {
+  const std::string dtrun = DTRUN_BIN "/dtrun";
+  CommandOptions options;
+  options.environment = {{"DTRUN_SOCKET_IFNAME", "nosuch0"}, {"GLOO_SOCKET_IFNAME", "lo"}};
+  const CommandResult wrong = run_command({dtrun, "--nproc_per_node=2", kHello}, options);
+  EXPECT_EQ(wrong.exit_code, 1) << wrong.describe();
+  EXPECT_THAT(wrong.err, HasSubstr("DTRUN_SOCKET_IFNAME=nosuch0: no such interface of "));
+  options.environment = {{"DTRUN_SOCKET_IFNAME", "lo"}, {"GLOO_SOCKET_IFNAME", "nosuch0"}};
+  const CommandResult right = run_command({dtrun, "--nproc_per_node=2", kHello}, options);
+  EXPECT_EQ(right.exit_code, 0) << right.describe();
+  options.environment = {{"DTRUN_SOCKET_IFNAME", std::nullopt}, {"GLOO_SOCKET_IFNAME", "nosuch0"}};
+  const CommandResult gloos = run_command({dtrun, "--nproc_per_node=2", kHello}, options);
+  EXPECT_EQ(gloos.exit_code, 1) << gloos.describe();
+  EXPECT_THAT(gloos.err, HasSubstr("GLOO_SOCKET_IFNAME=nosuch0: no such interface of "));
+}
+
 // All ranks of a world that meets as `method` says.
 void expect_meeting(const std::string& method, int world_size, CommandOptions options = {}) {
   std::vector<std::unique_ptr<Command>> ranks;

@@ -1,9 +1,11 @@
 // The program dtrun-bench, as its users start it: real ranks under the real dtrun.
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 
 #include <boost/json.hpp>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "bench/measurement.h"
@@ -97,6 +99,28 @@ TEST_F(DtrunBenchTest, RanksOfOneMachineAreMeasuredAsIfOnSeveral) {
   EXPECT_THAT(result.out, HasSubstr("# wrong elements: 0\n"));
   EXPECT_THAT(result.err, AllOf(HasSubstr("rank 0 of 3, 1 peers by shared memory, 1 by tcp"),
                                 HasSubstr("rank 2 of 3, 0 peers by shared memory, 2 by tcp")));
+}
+
+TEST_F(DtrunBenchTest, TheTableHasTheColumnsOfNcclTests) {
+  const CommandResult result = bench(2, {"collectives", "all_reduce", "-n", "1", "-e", "8"});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  std::istringstream lines(result.out);
+  std::string line;
+  Words columns, values;
+  const auto words_of = [](const std::string& text) {
+    std::istringstream words(text);
+    return Words{std::istream_iterator<std::string>(words), {}};
+  };
+  while (std::getline(lines, line)) {
+    if (line.find(" size ") != std::string::npos) columns = words_of(line.substr(1));
+    if (!line.empty() && line.front() == ' ') values = words_of(line);
+  }
+  EXPECT_EQ(columns, (Words{"size", "count", "type", "redop", "root", "time", "p50", "p99", "algbw",
+                            "busbw", "#wrong", "bound"}))
+      << result.out;
+  ASSERT_EQ(values.size(), columns.size()) << result.out;
+  EXPECT_EQ(Words(values.begin(), values.begin() + 5), (Words{"8", "2", "f32", "sum", "-1"}));
+  EXPECT_EQ(values[10], "0");
 }
 
 // The library would have to make the mistake; a contender over it does.
@@ -203,16 +227,36 @@ TEST_F(DtrunBenchTest, MpirunsRanksAreMeasuredAlike) {
   EXPECT_THAT(result.out, AllOf(HasSubstr("backend mpi"), HasSubstr("# wrong elements: 0\n")));
 }
 
+/// What the planner predicts of an all_gather along tp.
+double gather_seconds(const Words& links) {
+  Words words = {DTRUN_PLAN_BINARY, "--mesh", "1,2",       "--names", "dp,tp",  "--shape",
+                 "1024,1024",       "--from", "[R, S(0)]", "--to",    "[R, R]", "--json"};
+  words.insert(words.end(), links.begin(), links.end());
+  const CommandResult plan = testing_support::run_command(words);
+  EXPECT_EQ(plan.exit_code, 0) << plan.describe();
+  const boost::json::value told = base::parse_json(plan.out, "the plan");
+  EXPECT_EQ(told.at("chosen").at("steps").at(0).at("kind").as_string(), "all_gather");
+  return told.at("chosen").at("seconds").to_number<double>();
+}
+
 // Two ranks: four take turns on a machine of two cores, and with other tests beside them a minute.
 TEST_F(DtrunBenchTest, ThePlannerReadsWhatTuneWrites) {
   const CommandResult result =
       bench(2, {"tune", "--mesh", "1,2", "--names", "dp,tp", path("links.json")});
   ASSERT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_THAT(content("links.json"), AllOf(HasSubstr("\"dp\": {"), HasSubstr("\"tp\": {")));
-  const CommandResult plan = testing_support::run_command(
-      {DTRUN_PLAN_BINARY, "--mesh", "1,2", "--names", "dp,tp", "--shape", "8,8", "--from",
-       "[S(0), R]", "--to", "[R, S(1)]", "--link-file", path("links.json")});
-  EXPECT_EQ(plan.exit_code, 0) << plan.describe();
+  const boost::json::value tuned = base::parse_json(content("links.json"), "links.json");
+  const boost::json::value& link = tuned.at("tp");
+  // The same numbers by hand cost the same, ten times as slow a link more, and the default link
+  // something else.
+  const auto by_hand = [&](double slower) {
+    return fmt::format("1e-6:1e10,{}:{}", slower * link.at("latency").to_number<double>(),
+                       link.at("bytes_per_second").to_number<double>() / slower);
+  };
+  const double by_table = gather_seconds({"--link-file", path("links.json")});
+  EXPECT_NEAR(by_table, gather_seconds({"--link-rate", by_hand(1)}), by_table * 1e-3);
+  EXPECT_NEAR(gather_seconds({"--link-rate", by_hand(10)}), 10 * by_table, by_table);
+  EXPECT_NE(by_table, gather_seconds({}));
 }
 
 TEST_F(DtrunBenchTest, WhatMakesNoSenseIsNamedWithTheRemedy) {

@@ -5,6 +5,7 @@
 
 #include <boost/json.hpp>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 
 #include "dtrun/base/json.h"
@@ -88,6 +89,31 @@ TEST_F(JobsTest, AJobThatHangsIsListedAndEachRankSaysWhereItIs) {
   // By its id as by its pid.
   const std::string id(status().at("id").as_string());
   EXPECT_THAT(dtrun({"status", id.substr(0, 12)}).out, HasSubstr("(pid " + pid() + ")"));
+}
+
+TEST_F(JobsTest, TheRecordOfALivingJobIsWrittenAndExplained) {
+  await_hang();
+  const std::string path = testing::TempDir() + "dtrun_living_" + pid() + ".json";
+  const CommandResult written = dtrun({"status", pid(), "--record", path});
+  EXPECT_EQ(written.exit_code, 0) << written.describe();
+  EXPECT_THAT(written.out, HasSubstr("dtrun-explain " + path));
+  const CommandResult said = run_command({DTRUN_EXPLAIN_BINARY, path});
+  EXPECT_EQ(said.exit_code, 0) << said.describe();
+  EXPECT_THAT(said.out,
+              AllOf(HasSubstr("round 0: ranks 0-2"),
+                    HasSubstr("all_reduce #2 of group 'world' (f32 x 8, sum)"),
+                    HasSubstr("ranks 0 and 2 have waited for "), HasSubstr("rank 1 has not come")));
+  std::filesystem::remove(path);
+  const CommandResult shown = dtrun({"status", pid(), "--record", "-"});
+  const boost::json::value record = base::parse_json(shown.out, "the record");
+  EXPECT_EQ(record.at("format").as_string(), "dtrun flight record 1");
+  EXPECT_EQ(record.at("job"), status().at("id"));
+  EXPECT_EQ(record.at("world_size").as_int64(), 3);
+  EXPECT_TRUE(record.at("cause").is_null());
+  const CommandResult nowhere = dtrun({"status", pid(), "--record", "/nowhere/record.json"});
+  EXPECT_NE(nowhere.exit_code, 0);
+  EXPECT_THAT(nowhere.err, HasSubstr("write /nowhere/record.json"));
+  EXPECT_EQ(dtrun({"status", pid(), "--record", "-", "--json"}).exit_code, 64);
 }
 
 TEST_F(JobsTest, TheStackOfOneRankIsShown) {

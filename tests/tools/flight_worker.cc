@@ -1,10 +1,12 @@
 // A rank whose job comes to an end, or to none, for a reason that its last operations show:
-//     flight_worker fail|hang|stop|circle|kill
+//     flight_worker fail|hang|hang-once|stop|circle|kill|timeout
+// hang-once comes in a round that is a restart. With timeout the others wait one second.
 // With work it ends well, after calls of every kind.
 #include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <string>
 
@@ -66,7 +68,10 @@ int main(int argc, char** argv) {
     await_peers();
     ::_exit(3);
   }
-  if (mode == "hang" && is_second)
+  const bool hangs =
+      mode == "hang" || mode == "timeout" ||
+      (mode == "hang-once" && std::string(std::getenv("TORCHELASTIC_RESTART_COUNT")) == "0");
+  if (hangs && is_second)
     while (true) ::pause();
   if (mode == "kill" && is_second) {
     await_peers();
@@ -76,7 +81,9 @@ int main(int argc, char** argv) {
   if (mode == "stop" && is_second) ::raise(SIGSTOP);
   Tensor numbers = ones({8});
   if (mode == "circle") dist::recv(numbers, is_second ? 0 : 1);
-  dist::all_reduce(numbers);
+  dist::OpOptions options;
+  if (mode == "timeout") options.timeout = std::chrono::seconds(1);
+  dist::all_reduce(numbers, ReduceOp::sum, options);
   dist::destroy_process_group();
   return 0;
 }

@@ -106,9 +106,11 @@ std::string variable(const std::vector<std::string>& environment, const std::str
   return "";
 }
 
-LocalJob job_of(pid_t guard, const JobPage& page, const ProcessTable& table,
+LocalJob job_of(pid_t guard, std::shared_ptr<const JobPage> held, const ProcessTable& table,
                 const std::set<pid_t>& guards) {
   LocalJob job{.pid = started_dtrun(guard, table, guards), .guard = guard};
+  job.page = std::move(held);
+  const JobPage& page = *job.page;
   job.cause = plain(page.describe_cause());
   job.age = age_of(job.pid);
   for (const std::string& word : texts_of(proc_path(job.pid, "cmdline")))
@@ -122,6 +124,7 @@ LocalJob job_of(pid_t guard, const JobPage& page, const ProcessTable& table,
     job.node = variable(environment, "GROUP_RANK");
     job.nodes = variable(environment, "GROUP_WORLD_SIZE");
     job.world = variable(environment, "WORLD_SIZE");
+    job.round = variable(environment, "TORCHELASTIC_RESTART_COUNT");
   }
   return job;
 }
@@ -174,7 +177,7 @@ std::vector<LocalJob> local_jobs() {
   }
   std::vector<LocalJob> jobs;
   for (const auto& [guard, id] : page_of_guard)
-    jobs.push_back(job_of(guard, *pages[id], table, guards));
+    jobs.push_back(job_of(guard, pages[id], table, guards));
   std::ranges::sort(jobs, {}, &LocalJob::pid);
   return jobs;
 }

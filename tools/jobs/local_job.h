@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +36,8 @@ struct LocalJob {
   std::chrono::seconds age{0};
   std::string command = {};
   std::string cause = {};  ///< of its failure; empty: none
+  std::string round = {};  ///< TORCHELASTIC_RESTART_COUNT
+  std::shared_ptr<const rendezvous::JobPage> page = nullptr;
   std::vector<LocalRank> ranks = {};
 };
 
