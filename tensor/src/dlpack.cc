@@ -46,17 +46,19 @@ DType dtype_from(const DLDataType& type) {
          "one of float16 to 64, bfloat16, int32, int64, uint8 and bool");
 }
 
-Device device_from(const DLDevice& device) {
+Device device_from(const DLDevice& device, const Shape& shape) {
+  const std::string of = "of shape " + shape_to_string(shape);
   switch (device.device_type) {
     case kDLCPU:
     case kDLCUDAHost:
       return kCpu;
     case kDLCUDA:
     case kDLCUDAManaged:
-      if (device.device_id < 0) refuse(fmt::format("on CUDA device {}", device.device_id));
+      if (device.device_id < 0)
+        refuse(fmt::format("{} on CUDA device {}", of, device.device_id), "device 0 or another");
       return {DeviceType::cuda, device.device_id};
     default:
-      refuse(fmt::format("on a device of type {}", static_cast<int>(device.device_type)),
+      refuse(fmt::format("{} on a device of type {}", of, static_cast<int>(device.device_type)),
              "one on the CPU or a CUDA device");
   }
 }
@@ -114,7 +116,6 @@ LocalTensor from_dlpack(DLManagedTensor* managed) {
   if (managed == nullptr) refuse("that is none");
   const DLTensor& view = managed->dl_tensor;
   const DType dtype = dtype_from(view.dtype);
-  const Device device = device_from(view.device);
   if (view.ndim < 0) refuse(fmt::format("of {} dims", view.ndim));
   if (view.ndim > 0 && view.shape == nullptr)
     refuse(fmt::format("of {} dims, no sizes", view.ndim));
@@ -122,6 +123,7 @@ LocalTensor from_dlpack(DLManagedTensor* managed) {
   for (const std::int64_t size : shape) {
     if (size < 0) refuse("of shape " + shape_to_string(shape));
   }
+  const Device device = device_from(view.device, shape);
   const Strides strides = strides_from(view, shape);
   char* const data = static_cast<char*>(view.data) + (view.data == nullptr ? 0 : view.byte_offset);
   const std::size_t bytes = span_of(shape, strides, item_size(dtype));

@@ -151,6 +151,20 @@ Header read_header(const std::filesystem::path& path, std::istream& file) {
   return parse_header(path, read_bytes(path, file, length));
 }
 
+std::uintmax_t bytes_of_elements(const std::filesystem::path& path, const Header& header) {
+  std::uintmax_t bytes = item_size(header.dtype);
+  bool overflow = false;
+  for (const std::int64_t size : header.shape)
+    overflow = __builtin_mul_overflow(bytes, static_cast<std::uintmax_t>(size), &bytes) || overflow;
+  // A size of 0 makes it 0, whatever the others are.
+  if (std::ranges::find(header.shape, 0) != header.shape.end()) return 0;
+  if (overflow) {
+    refuse(path, fmt::format("its header has the shape {}, of more bytes than 64 bits count",
+                             shape_to_string(header.shape)));
+  }
+  return bytes;
+}
+
 void swap_bytes(const LocalTensor& tensor) {
   const std::size_t size = item_size(tensor.dtype());
   char* const data = static_cast<char*>(tensor.data());
@@ -186,8 +200,7 @@ LocalTensor load_npy(const std::filesystem::path& path) {
   }
   const Header header = read_header(path, file);
   const std::uintmax_t elements = size - static_cast<std::uintmax_t>(file.tellg());
-  const std::uintmax_t wanted =
-      static_cast<std::uintmax_t>(numel(header.shape)) * item_size(header.dtype);
+  const std::uintmax_t wanted = bytes_of_elements(path, header);
   if (elements != wanted) {
     refuse(path, fmt::format("its elements take {} bytes, those of shape {} take {}", elements,
                              shape_to_string(header.shape), wanted));

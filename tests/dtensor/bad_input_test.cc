@@ -114,16 +114,21 @@ TEST(BadInputTest, NegativeSizes) {
 
 TEST(BadInputTest, AnIndexOutOfBounds) {
   const auto of = [](const Tensor& x, const Tensor& beyond) {
-    expect_explained([&] { index_select(x, 0, beyond); }, {"index_select", "position 1", "is 4"});
-    expect_explained([&] { index(x, beyond); }, {"index", "position 1", "is 4"});
-    expect_explained([&] { index_add(x, 0, beyond, x.narrow(0, 0, 2)); }, {"index_add", "is 4"});
+    expect_explained([&] { index_select(x, 0, beyond); },
+                     {"index_select", "position 1", "is 4", "[3, 2]", "[2]"});
+    expect_explained([&] { index(x, beyond); }, {"index", "position 1", "is 4", "[3, 2]", "[2]"});
+    expect_explained([&] { index_add(x, 0, beyond, x.narrow(0, 0, 2)); },
+                     {"index_add", "is 4", "[3, 2]", "[2]"});
   };
   const Tensor beyond = tensor({1, 4});
   of(ones({3, 2}), beyond);
   expect_explained([] { ones({3, 2}).select(0, 3); }, {"index 3", "dim 0", "[3, 2]"});
   on_two_ranks([&](const DeviceMesh& mesh) {
-    of(ones({3, 2}, mesh, {Replicate()}),
-       distribute_tensor(beyond, mesh, {Replicate()}, {.source_rank = -1}));
+    const Tensor positions = distribute_tensor(beyond, mesh, {Replicate()}, {.source_rank = -1});
+    of(ones({3, 2}, mesh, {Replicate()}), positions);
+    const Tensor cut = ones({3, 2}, mesh, {Shard(1)});
+    expect_explained([&] { index_select(cut, 0, positions); }, {"index_select", "is 4", "S(1)"});
+    expect_explained([&] { index(cut, positions); }, {"index", "is 4", "f32[3, 2]", "S(1)"});
   });
   if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
   const tensors::cuda::SimulatedDevices simulated;
@@ -135,21 +140,41 @@ TEST(BadInputTest, AnIndexOutOfBounds) {
 
 TEST(BadInputTest, BackwardOfWhatIsNoNumber) {
   const Tensor x = ones({3}).requires_grad_();
-  expect_explained([&] { (x * 2.0).backward(); }, {"backward", "[3]", "one element"});
+  expect_explained([&] { (x * 2.0).backward(); }, {"backward", "f32[3]", "one element"});
+  on_two_ranks([](const DeviceMesh& mesh) {
+    const Tensor cut = ones({3}, mesh, {Shard(0)}).requires_grad_();
+    expect_explained([&] { (cut * 2.0).backward(); },
+                     {"backward", "f32[3]", "S(0)", "one element"});
+  });
 }
 
 TEST(BadInputTest, BackwardTwice) {
   const Tensor x = ones({3}).requires_grad_();
   const Tensor loss = sum(x * x);
   loss.backward();
-  expect_explained([&] { loss.backward(); }, {"backward", "a second time", "retain_graph"});
+  expect_explained([&] { loss.backward(); },
+                   {"backward", "mul of f32[3] and f32[3]", "a second time", "retain_graph"});
+  on_two_ranks([](const DeviceMesh& mesh) {
+    const Tensor cut = ones({3}, mesh, {Shard(0)}).requires_grad_();
+    const Tensor total = sum(cut * cut);
+    total.backward();
+    expect_explained([&] { total.backward(); },
+                     {"backward", "mul of", "f32[3]", "S(0)", "a second time", "retain_graph"});
+  });
 }
 
 TEST(BadInputTest, InPlaceOnALeaf) {
   const Tensor x = ones({3}).requires_grad_();
-  expect_explained([&] { x.add_(1); }, {"add_", "a leaf", "[3]", "NoGrad"});
+  expect_explained([&] { x.add_(1); }, {"add_", "a leaf", "f32[3]", "NoGrad"});
   expect_explained([&] { x[0] = 1; }, {"[]", "view"});
   EXPECT_EQ(x.to_vector(), std::vector<double>(3, 1));
+  on_two_ranks([](const DeviceMesh& mesh) {
+    const Tensor cut = ones({3}, mesh, {Shard(0)}).requires_grad_();
+    expect_explained([&] { cut.add_(1); }, {"add_", "a leaf", "f32[3]", "S(0)", "NoGrad"});
+    const Tensor part = cut.view({3, 1});
+    expect_explained([&] { part.mul_(2); }, {"mul_", "a view", "f32[3, 1]", "S(0)", "clone()"});
+    EXPECT_EQ(cut.to_vector(), std::vector<double>(3, 1));
+  });
 }
 
 TEST(BadInputTest, AnNpyFileThatIsCutShortOrLies) {
@@ -166,7 +191,7 @@ TEST(BadInputTest, AnNpyFileThatIsCutShortOrLies) {
 TEST(BadInputTest, ADlpackTensorOfAnUnknownDevice) {
   DLManagedTensor* const managed = to_dlpack(ones({2}));
   managed->dl_tensor.device.device_type = kDLVulkan;
-  expect_explained([&] { from_dlpack(managed); }, {"device of type 7"});
+  expect_explained([&] { from_dlpack(managed); }, {"[2]", "device of type 7", "CPU"});
   managed->deleter(managed);
 }
 

@@ -11,6 +11,7 @@
 #include "dtensor/refusal.h"
 #include "dtensor/simulated_staging.h"
 #include "dtensor/vector_tensor.h"
+#include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/autograd/pending_tensor.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"

@@ -2,8 +2,6 @@
 // the choices of operators, must not grow with their number.
 #include <gtest/gtest.h>
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -12,13 +10,9 @@
 #include "dtrun/dtensor/mesh/spec.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
+#include "support/heap_bytes.h"
 #include "support/one_in.h"
 #include "support/rank_threads.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-// As <sanitizer/allocator_interface.h> declares it, which GCC does not install.
-extern "C" std::size_t __sanitizer_get_current_allocated_bytes();
-#endif
 
 namespace dtrun::dtensor {
 namespace {
@@ -27,19 +21,10 @@ using collectives::ProcessGroup;
 using tensors::DType;
 using tensors::Shape;
 
-/// Of the whole process.
-std::int64_t heap_bytes() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return static_cast<std::int64_t>(__sanitizer_get_current_allocated_bytes());
-#else
-  return static_cast<std::int64_t>(::mallinfo2().uordblks + ::mallinfo2().hblkhd);
-#endif
-}
-
 /// While no rank's thread does anything else.
 std::int64_t heap_bytes_between_calls(const ProcessGroup& ranks) {
   ranks.barrier();
-  const std::int64_t bytes = heap_bytes();
+  const std::int64_t bytes = testing_support::heap_bytes();
   ranks.barrier();
   return bytes;
 }

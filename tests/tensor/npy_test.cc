@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "dtrun/base/error.h"
+#include "dtrun/tensor/host_memory.h"
 #include "dtrun/tensor/literal.h"
 #include "dtrun/tensor/ops.h"
 
@@ -116,6 +117,26 @@ TEST_F(NpyTest, FaultsAreNamed) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kNotFound);
   }
+}
+
+TEST_F(NpyTest, AShapeThatNoMemoryHoldsIsRefusedWithoutAllocatingIt) {
+  const HostMemoryMeter meter;
+  ASSERT_TRUE(meter.counts());
+  const auto of = [](const std::string& type, const std::string& shape) {
+    return file_of("{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + "), }",
+                   "");
+  };
+  const std::string large = std::to_string(std::int64_t{1} << 33);
+  expect_refused(of("|u1", std::to_string(std::int64_t{1} << 40) + ","),
+                 "take 0 bytes, those of shape [1099511627776] take 1099511627776");
+  expect_refused(of("<f8", std::to_string(std::int64_t{1} << 40) + ","), "take 8796093022208");
+  // The product of these, and the bytes of that, are 0 in 64 bits.
+  expect_refused(of("|u1", large + ", " + large), "the shape [8589934592, 8589934592], of more");
+  expect_refused(of("<f8", std::to_string(std::int64_t{1} << 61) + ","),
+                 "the shape [2305843009213693952], of more bytes than 64 bits count");
+  expect_refused(of("|u1", "99999999999999999999,"), "the shape (99999999999999999999,)");
+  EXPECT_EQ(meter.peak(), 0);
+  EXPECT_EQ(loaded(of("<f8", large + ", " + large + ", 0")).numel(), 0);
 }
 
 TEST_F(NpyTest, WhatCannotBeSavedLeavesTheOldFile) {

@@ -170,6 +170,30 @@ TEST(RandomTest, ABlockOfUniformNumbersHoldsWhatTheWholeHasThere) {
   }
 }
 
+TEST(RandomTest, TheBitsAreThoseOfAnyNumberOfThreads) {
+  const RandomKey key{.seed = 11, .stream = 2};
+  const Shape global = {70, 5003};  // many blocks, and a piece of one
+  auto functions = uniform_functions();
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    functions.emplace_back([=](const RandomBlock& block) {
+      return randn_block(block.global_shape, block.offsets, block.shape, key, {dtype});
+    });
+    functions.emplace_back([=, a = randn(global, {.seed = 3}, {dtype})](const RandomBlock& block) {
+      return dropout(a, 0.3, block, key);
+    });
+  }
+  const int before = num_threads();
+  for (const auto& function : functions) {
+    set_num_threads(1);
+    const LocalTensor alone = function(RandomBlock::whole(global));
+    for (const int threads : {2, 4}) {
+      set_num_threads(threads);
+      EXPECT_TRUE(equal(function(RandomBlock::whole(global)), alone)) << threads << " threads";
+    }
+  }
+  set_num_threads(before);
+}
+
 TEST(RandomTest, UniformNumbersAreUniformAndNeverOne) {
   constexpr std::int64_t kCount = 1 << 18;
   const double error = 5 / std::sqrt(static_cast<double>(kCount));

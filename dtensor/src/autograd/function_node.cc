@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "autograd/call_text.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/tensor/ops.h"
@@ -125,7 +126,7 @@ void FunctionNode::release() {
 }
 
 Tensors FunctionNode::saved_tensors() const {
-  if (released_) refuse_second_backward(name_);
+  if (released_) refuse_second_backward(call_text(*this));
   Tensors tensors;
   for (const Kept& one : kept_) {
     Edge way;

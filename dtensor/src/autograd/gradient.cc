@@ -1,6 +1,7 @@
 // Tensor's functions about its gradient.
 #include <utility>
 
+#include "autograd/call_text.h"
 #include "autograd/engine.h"
 #include "autograd/step_node.h"
 #include "dtrun/base/error.h"
@@ -18,11 +19,6 @@ namespace {
   throw Error(ErrorCode::kInvalidArgument, std::move(what), std::move(why), std::move(remedy));
 }
 
-std::string named(const Tensor& tensor) {
-  return std::string(tensors::dtype_short_name(tensor.dtype())) +
-         tensors::shape_to_string(tensor.shape());
-}
-
 // Of a Partial root each term gets the whole gradient, because the derivative of a sum by each of
 // its terms is 1. So the gradient is replicated there.
 Tensor one_like(const Tensor& root) {
@@ -35,7 +31,7 @@ Tensor one_like(const Tensor& root) {
 
 void check_one_element(const char* call, const Tensor& root) {
   if (root.numel() == 1) return;
-  refuse(std::string(call) + " of a tensor of " + named(root),
+  refuse(std::string(call) + " of a tensor of " + tensor_text(root),
          "without a gradient it takes a tensor with one element",
          "sum() or mean() it, or give the gradient");
 }
@@ -112,7 +108,7 @@ void Tensor::set_grad(const Tensor& grad) const {
   Leaf* const leaf = Graph::leaf(*this);
   if (leaf == nullptr) refuse("set_grad of a tensor that keeps none", "", "requires_grad_()");
   if (grad.defined() && (grad.shape() != shape() || grad.dtype() != dtype())) {
-    refuse("set_grad of " + named(grad) + " on a tensor of " + named(*this),
+    refuse("set_grad of " + tensor_text(grad) + " on a tensor of " + tensor_text(*this),
            "a gradient has the shape and the dtype of its tensor");
   }
   if (grad.defined() && grad.is_distributed() != is_distributed()) {
@@ -130,11 +126,12 @@ void Tensor::set_data(const Tensor& data) const {
   }
   Leaf* const leaf = Graph::leaf(*this);
   if (leaf != nullptr && !tensors::is_floating_point(data.dtype())) {
-    refuse("set_data of " + named(data) + " on a tensor that a gradient is wanted of",
+    refuse("set_data of " + tensor_text(data) + " on a tensor that a gradient is wanted of",
            "only floating point numbers have gradients", "requires_grad_(false)");
   }
   if (leaf != nullptr && leaf->gradient.defined() && !leaf->fits(data)) {
-    refuse("set_data of " + named(data) + " on a tensor of " + named(*this) + " with a gradient",
+    refuse("set_data of " + tensor_text(data) + " on a tensor of " + tensor_text(*this) +
+               " with a gradient",
            "the gradient would not fit it any more", "set_grad({}) first");
   }
   body();
@@ -175,7 +172,7 @@ Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grad_
   std::vector<Edge> wanted;
   for (const Tensor& input : inputs) {
     if (!input.requires_grad()) {
-      refuse("grad() with regard to a tensor of " + named(input) + " that requires none", "",
+      refuse("grad() with regard to a tensor of " + tensor_text(input) + " that requires none", "",
              "requires_grad_() before it is used");
     }
     wanted.push_back(Edge::to(input));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "autograd/call_text.h"
 #include "autograd/step_node.h"
 #include "dispatch/choice.h"
 #include "dispatch/dispatch.h"
@@ -31,13 +32,14 @@ void set_maker(const Tensor& tensor, const Edge& edge) {
 
 Tensor restored(std::string_view node, const Saved& saved, const Edge& edge) {
   if (saved.local.storage()->version() != saved.version) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "the gradient of " + std::string(node) + " needs a tensor of shape " +
-                    tensors::shape_to_string(saved.local.shape()) + " that was changed in place",
-                "it was written to " +
-                    std::to_string(saved.local.storage()->version() - saved.version) +
-                    " times since",
-                "use the form that makes a new tensor, or clone() before");
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "the gradient of " + std::string(node) + " needs a tensor of " +
+            tensor_text(saved.spec ? Tensor(saved.spec, saved.local) : Tensor(saved.local)) +
+            " that was changed in place",
+        "it was written to " + std::to_string(saved.local.storage()->version() - saved.version) +
+            " times since",
+        "use the form that makes a new tensor, or clone() before");
   }
   const tensors::StoragePointer& storage = saved.local.storage();
   if (storage->data() == nullptr && storage->bytes() > 0) {
@@ -145,7 +147,7 @@ void OpNodeBase::release() {
 }
 
 void OpNodeBase::check_not_released() const {
-  if (released_) refuse_second_backward(name_);
+  if (released_) refuse_second_backward(call_text(*this));
 }
 
 int OpNodeBase::wanted_inputs() const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "autograd/call_text.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/tensor/own_storages.h"
@@ -44,15 +45,13 @@ void check_writable(const char* op, const Tensor& target) {
   if (!target.requires_grad() || !Graph::is_on()) return;
   if (target.is_leaf()) {
     throw Error(ErrorCode::kInvalidArgument,
-                std::string(op) + " on a leaf that requires a gradient, of shape " +
-                    tensors::shape_to_string(target.shape()),
+                std::string(op) + " on a leaf that requires a gradient, " + tensor_text(target),
                 "its gradient would be that of numbers that are gone",
                 "within NoGrad, or the form that makes a new tensor");
   }
   if (Graph::is_view(target)) {
     throw Error(ErrorCode::kInvalidArgument,
-                std::string(op) + " on a view that requires a gradient, of shape " +
-                    tensors::shape_to_string(target.shape()),
+                std::string(op) + " on a view that requires a gradient, " + tensor_text(target),
                 "the tensor that it shows would change behind its gradient's back",
                 "clone() the view, or the form that makes a new tensor");
   }
@@ -62,8 +61,8 @@ void check_not_shared(const char* op, const Tensor& target, const Tensor& value)
   if (!Graph::is_on() || !value.requires_grad()) return;
   if (target.requires_grad() || target.local().storage()->owners() == 1) return;
   throw Error(ErrorCode::kInvalidArgument,
-              std::string(op) + " of a tensor that requires a gradient into one of shape " +
-                  tensors::shape_to_string(target.shape()) + " that shares its elements",
+              std::string(op) + " of a tensor that requires a gradient, " + tensor_text(value) +
+                  ", into " + tensor_text(target) + " that shares its elements",
               "the tensors that share them would have the numbers and no gradient",
               "cat() or stack() the parts, or detach() the value");
 }

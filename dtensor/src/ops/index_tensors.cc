@@ -1,5 +1,6 @@
 // x[i, j]: several lists of positions are one, into the dims that they pick from as one dim.
 #include "autograd/call.h"
+#include "autograd/call_text.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/index.h"
@@ -17,16 +18,26 @@ using base::ErrorCode;
 struct PickedDim {
   std::string_view op;
   int dim;
-  std::int64_t size;
+  const Tensor* of;  ///< during the call
 };
+
+LocalTensor from_start(const LocalTensor& positions, const PickedDim& picked) {
+  const std::int64_t size = picked.of->shape()[static_cast<std::size_t>(picked.dim)];
+  try {
+    return tensors::positions_from_start(picked.op, positions, picked.dim, size);
+  } catch (const Error& error) {
+    throw Error(error.code(), error.summary() + " into " + tensor_text(*picked.of), error.why(),
+                error.remedy());
+  }
+}
+
 /// So that an error names the position as it was given, and before anything is picked or written.
 constexpr Op<None, PickedDim> kFromStart{
     .name = "index",
     .meta = [](Metas in, const None&) { return in[0]; },
     .rules = [](Rules& r, Metas, const None&) { r.pointwise().cut_all(); },
-    .local = [](Locals in, const None&, const PickedDim& v, const Site&) -> LocalTensor {
-      return tensors::positions_from_start(v.op, in[0], v.dim, v.size);
-    }};
+    .local = [](Locals in, const None&, const PickedDim& v,
+                const Site&) { return from_start(in[0], v); }};
 
 struct ClassCount {
   std::int64_t count;
@@ -87,7 +98,7 @@ Picked picked(std::string_view op, const Tensor& a, const Tensors& given) {
   for (std::size_t d = 0; d < positions.size(); ++d) {
     const std::int64_t size = a.shape()[d];
     const Tensor own = call(kFromStart, positions[d].to(DType::i64), None{},
-                            PickedDim{op, static_cast<int>(d), size});
+                            PickedDim{op, static_cast<int>(d), &a});
     joint = d == 0 ? own : joint * size + own;
     rows *= size;
   }

@@ -169,6 +169,40 @@ void for_each_by_size(const IndexLines& lines, const Visit& visit) {
   }
 }
 
+std::int64_t first_wrong(const LocalTensor& index, const cuda::PositionRange& range) {
+  if (!index.device().is_cpu()) return cuda::first_outside(index, range);
+  const LocalTensor list = index.contiguous();
+  const std::int64_t* const positions = list.data_as<const std::int64_t>();
+  const std::int64_t count = list.numel();
+  const auto wrong = std::find_if(positions, positions + count, [&range](std::int64_t position) {
+    return position < range.first || position >= range.end;
+  });
+  return wrong == positions + count ? -1 : wrong - positions;
+}
+
+/// @param into what the positions are of; empty where the caller does not say
+void refuse_outside(std::string_view op, const LocalTensor& index, int dim,
+                    const cuda::PositionRange& range, std::int64_t size,
+                    const std::string& into = "") {
+  const std::int64_t wrong = first_wrong(index, range);
+  if (wrong < 0) return;
+  const LocalTensor list = index.reshape({-1});
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{}: position {} of dim {} is {}, in positions of shape {}{}", op, wrong,
+                          dim, list.narrow(0, wrong, 1).to_vector_i64()[0],
+                          shape_to_string(index.shape()), into),
+              fmt::format("the dim has {} elements", size),
+              fmt::format("positions from {} to {}", range.first, range.end - 1));
+}
+
+void check_positions_into(std::string_view op, const LocalTensor& a, int dim,
+                          const LocalTensor& index) {
+  const std::int64_t size = a.size(dim);
+  refuse_outside(
+      op, index, dim, {0, size}, size,
+      fmt::format(" into {}{}", dtype_short_name(a.dtype()), shape_to_string(a.shape())));
+}
+
 /// Checks that the index' shape fits the tensor that it points into along `dim`.
 void require_beside(std::string_view op, const LocalTensor& a, int dim, const LocalTensor& index) {
   require_one_device(op, a, index);
@@ -181,7 +215,7 @@ void require_beside(std::string_view op, const LocalTensor& a, int dim, const Lo
                             op, shape_to_string(a.shape()), dim, shape_to_string(index.shape())),
                 "they have as many dims, and are no larger in the others");
   }
-  check_positions(op, index, dim, a.size(dim));
+  check_positions_into(op, a, dim, index);
 }
 
 struct Beside {
@@ -192,29 +226,6 @@ Beside beside(std::string_view op, const LocalTensor& a, int dim, const LocalTen
   const Beside both{with_a_dim(a), with_a_dim(index), line_dim(dim, a)};
   require_beside(op, both.a, both.dim, both.index);
   return both;
-}
-
-std::int64_t first_wrong(const LocalTensor& index, const cuda::PositionRange& range) {
-  if (!index.device().is_cpu()) return cuda::first_outside(index, range);
-  const LocalTensor list = index.contiguous();
-  const std::int64_t* const positions = list.data_as<const std::int64_t>();
-  const std::int64_t count = list.numel();
-  const auto wrong = std::find_if(positions, positions + count, [&range](std::int64_t position) {
-    return position < range.first || position >= range.end;
-  });
-  return wrong == positions + count ? -1 : wrong - positions;
-}
-
-void refuse_outside(std::string_view op, const LocalTensor& index, int dim,
-                    const cuda::PositionRange& range, std::int64_t size) {
-  const std::int64_t wrong = first_wrong(index, range);
-  if (wrong < 0) return;
-  const LocalTensor list = index.reshape({-1});
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("{}: position {} of dim {} is {}", op, wrong, dim,
-                          list.narrow(0, wrong, 1).to_vector_i64()[0]),
-              fmt::format("the dim has {} elements", size),
-              fmt::format("positions from {} to {}", range.first, range.end - 1));
 }
 
 }  // namespace
@@ -246,7 +257,7 @@ LocalTensor index_select(const LocalTensor& tensor, int dim, const LocalTensor& 
   require_list("index_select", index);
   dim = line_dim(dim, tensor);
   const LocalTensor a = with_a_dim(tensor).contiguous(), list = index.contiguous();
-  check_positions("index_select", list, dim, a.size(dim));
+  check_positions_into("index_select", a, dim, list);
   const LocalTensor out = empty(with_size(a.shape(), dim, list.numel()), {a.dtype(), a.device()});
   if (!out.device().is_cpu()) cuda::pick_slices(out, a, dim, list);
   if (out.numel() == 0 || !out.device().is_cpu()) return tensor.dim() == 0 ? out.view({}) : out;
@@ -282,7 +293,7 @@ LocalTensor index_add(const LocalTensor& tensor, int dim, const LocalTensor& ind
   }
   const LocalTensor a = with_a_dim(tensor), list = index.contiguous();
   require_source("index_add", a, with_a_dim(source), with_size(a.shape(), dim, list.numel()));
-  check_positions("index_add", list, dim, a.size(dim));
+  check_positions_into("index_add", a, dim, list);
   if (is_half(a.dtype())) {
     return index_add(tensor.to(DType::f32), dim, list, source.to(DType::f32), alpha).to(a.dtype());
   }
