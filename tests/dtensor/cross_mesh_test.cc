@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 
 #include "dtensor/catalogue.h"
 #include "dtensor/rank_world.h"
 #include "dtensor/refusal.h"
+#include "dtensor/simulated_staging.h"
 #include "dtensor/vector_tensor.h"
 #include "dtrun/collectives/default_group.h"
 #include "dtrun/dtensor/autograd/grad.h"
@@ -17,11 +20,13 @@
 #include "dtrun/dtensor/ops/explain.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/plan/cross_mesh_plan.h"
+#include "dtrun/tensor/cuda.h"
 #include "mesh/crossing.h"
 #include "mesh/mesh_body.h"
 #include "move/cross_mesh.h"
 #include "support/one_in.h"
 #include "support/rank_threads.h"
+#include "tensor/simulated_devices.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -146,6 +151,77 @@ TEST(CrossMeshTest, GradientsComeBack) {
     } else {
       EXPECT_EQ(loss.item(), 1012);
       EXPECT_EQ(w.grad().to_vector()[5], 25);
+    }
+  });
+}
+
+/// Four ranks, of which 0 and 1 are to be a mesh of the CPU and 2 and 3 one of simulated devices.
+void run_host_and_devices(const std::function<void(tensors::Device own)>& body) {
+  const tensors::cuda::SimulatedDevices devices;
+  register_simulated_staging();
+  test::run_ranks(4, {.backend = "cpu:cpu,cuda:simulated"}, [&](const ProcessGroup& group) {
+    collectives::set_default_group(&group);
+    const tensors::Device own{tensors::DeviceType::cuda, group.rank() % 2};
+    tensors::cuda::set_device(own.index);
+    body(own);
+    collectives::set_default_group(nullptr);
+  });
+}
+
+/// That it has the global tensor's elements, on that device.
+void expect_holds_on(tensors::Device device, const Tensor& tensor, const LocalTensor& global) {
+  if (!tensor.device_mesh().has_this_rank()) return;
+  EXPECT_EQ(tensor.local().device(), device);
+  EXPECT_EQ(tensor.full_tensor().local().to(tensors::kCpu).to_vector(), global.to_vector());
+  const Placements placements = tensor.placements();
+  if (std::ranges::any_of(placements, [](const Placement& p) { return p.is_partial(); })) return;
+  EXPECT_EQ(tensor.local().to(tensors::kCpu).to_vector(),
+            cut(global, tensor.spec().local_box()).to_vector());
+}
+
+TEST(CrossMeshTest, EveryLayoutGoesFromTheHostToDevicesAndBack) {
+  if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+  const Catalogue catalogue = catalogue_of({7, 5}, {2}, {ReduceOp::sum, ReduceOp::max});
+  const LocalTensor global = global_tensor(catalogue.shape);
+  std::atomic<std::size_t> moves = 0;
+  run_host_and_devices([&](tensors::Device own) {
+    const DeviceMesh host("cpu", {0, 1}), devices("cuda", {2, 3});
+    for (std::size_t i = 0; i < catalogue.layouts.size(); ++i) {
+      const Tensor from = placed_or_outside(catalogue, i, host);
+      for (const Layout& to : catalogue.layouts) {
+        SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string());
+        const Tensor there = from.redistribute(devices, to.placements());
+        EXPECT_EQ(there.device_mesh(), devices);
+        expect_holds_on(own, there, global);
+        const Tensor back = there.redistribute(host, catalogue.layouts[i].placements());
+        expect_holds_on(tensors::kCpu, back, global);
+        ++moves;
+      }
+    }
+  });
+  EXPECT_EQ(moves, 4 * catalogue.layouts.size() * catalogue.layouts.size());
+}
+
+TEST(CrossMeshTest, GradientsComeBackFromDevicesToTheHost) {
+  if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+  run_host_and_devices([](tensors::Device own) {
+    const DeviceMesh host("cpu", {0, 1}), devices("cuda", {2, 3});
+    const Tensor x = distribute_tensor(arange(12).to(DType::f32).reshape({4, 3}), host, {Shard(0)})
+                         .requires_grad_();
+    const Tensor w = full({4, 3}, 2.0F, devices, {Shard(1)}).requires_grad_();
+    const Tensor there = (x * x).redistribute(devices, {Shard(1)}) * w;
+    // Along the second way, too: the loss is one of the host's.
+    const Tensor loss = sum(there.redistribute(host, {Replicate()}));
+    loss.backward();
+    if (host.has_this_rank()) {
+      EXPECT_EQ(loss.item(), 2 * 506);
+      EXPECT_EQ(x.grad().device(), tensors::kCpu);
+      EXPECT_EQ(x.grad().placements(), Placements{Shard(0)});
+      EXPECT_EQ(x.grad().to_vector(), (arange(12).to(DType::f32) * 4).to_vector());
+    } else {
+      EXPECT_EQ(w.grad().device(), own);
+      EXPECT_EQ(w.grad().full_tensor().local().to(tensors::kCpu).to_vector(),
+                square(arange(12).to(DType::f32)).to_vector());
     }
   });
 }
