@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <map>
 
+#include "dtensor/carried_bytes.h"
 #include "dtensor/gradient_check.h"
+#include "dtensor/known_counts.h"
 #include "dtensor/layout_catalogue.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
@@ -92,22 +93,24 @@ TEST(CommunicationTest, EveryRedistributionSendsJustTheBytesThatArePredicted) {
   });
 }
 
-/// What the transports have carried for the groups of a mesh, those of several axes among them.
-std::int64_t bytes_carried(const DeviceMesh& mesh) {
-  const auto carried = [](const ProcessGroup& group) {
-    const collectives::TransportCounters counters = group.counters();
-    return static_cast<std::int64_t>(counters.shared_memory_bytes_sent + counters.tcp_bytes_sent);
-  };
-  std::int64_t bytes = 0;
-  for (const ProcessGroup& line : mesh.all_groups()) bytes += carried(line);
-  for (unsigned axes = 0; axes < 1U << mesh.ndim(); ++axes) {
-    if (std::popcount(axes) < 2) continue;
-    std::vector<int> list;
-    for (int axis = 0; axis < mesh.ndim(); ++axis)
-      if ((axes >> axis & 1U) != 0) list.push_back(axis);
-    bytes += carried(group_along(*mesh.body(), list));
+TEST(CommunicationTest, MovesTakeAsManyCollectivesAsAreKnown) {
+  for (const int axes : {1, 2, 3}) {
+    test::run_ranks(1 << axes, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, std::vector<int>(static_cast<std::size_t>(axes), 2));
+      for (const KnownCount& known : kKnownCounts) {
+        if (known.mesh() != mesh.shape()) continue;
+        for (const Shape& shape : kShapesOfKnownCounts) {
+          if (!known.fits(shape.size())) continue;
+          const Tensor x = distribute_tensor(whole(shape), mesh, known_placements(known.from),
+                                             {.source_rank = -1});
+          const CommCounter counter;
+          x.redistribute(known_placements(known.to));
+          EXPECT_EQ(counter.get_total_counts(), known.here)
+              << known.from << " -> " << known.to << " " << tensors::shape_to_string(shape);
+        }
+      }
+    });
   }
-  return bytes;
 }
 
 /// For whom the bytes of a plan are told as the transport carries them.

@@ -185,7 +185,7 @@ TEST(ExplanationTest, TheOtherWaysCostNoLessThanTheChosenOne) {
   EXPECT_GT(others, 100U);
 }
 
-// dtensor_bench has the time.
+// dispatch_bench has the time.
 TEST(ExplanationTest, FourAxesOf65536RanksArePlanned) {
   const PlanExplanation explanation =
       explain_plan(question({65536, 65536}, {16, 16, 16, 16}, "[S10, S23]", "[S32, S01]"));

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <random>
 
+#include "dtensor/rank_world.h"
 #include "dtensor/vector_tensor.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
@@ -16,7 +17,6 @@
 #include "dtrun/dtensor/ops/rows.h"
 #include "dtrun/dtensor/ops/views.h"
 #include "support/one_in.h"
-#include "support/rank_threads.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -403,11 +403,10 @@ unsigned programs() {
                           : static_cast<unsigned>(std::atoi(asked));
 }
 
-void run_programs(const std::vector<int>& mesh_shape) {
-  int ranks = 1;
-  for (const int size : mesh_shape) ranks *= size;
-  test::run_ranks(ranks, [&](const ProcessGroup& group) {
-    const DeviceMesh mesh(group, mesh_shape);
+/// On the ranks of a grid, which stand there in any order.
+void run_programs(const RankGrid& grid) {
+  run_world(static_cast<int>(grid.ranks().size()), [&](int) {
+    const DeviceMesh mesh("cpu", grid);
     for (unsigned seed = 0; seed < programs() && !testing::Test::HasFailure(); ++seed) {
       SCOPED_TRACE("program " + std::to_string(seed));
       Program(seed, mesh).run();
@@ -415,21 +414,25 @@ void run_programs(const std::vector<int>& mesh_shape) {
     }
   });
 }
-
 TEST(RandomProgramTest, GivesOnALineWhatItGivesLocally) {
-  run_programs({3});
+  run_programs({0, 1, 2});
 }
 
 TEST(RandomProgramTest, GivesOnASquareWhatItGivesLocally) {
-  run_programs({2, 2});
+  run_programs({{0, 1}, {2, 3}});
+}
+
+// The values do not depend on where in the mesh a rank stands.
+TEST(RandomProgramTest, GivesOnASquareOfRanksInAnotherOrderWhatItGivesLocally) {
+  run_programs({{3, 1}, {0, 2}});
 }
 
 TEST(RandomProgramTest, GivesOnThreeAxesWhatItGivesLocally) {
-  run_programs({2, 1, 3});
+  run_programs(arange(6).view({2, 1, 3}));
 }
 
 TEST(RandomProgramTest, GivesOnFourAxesWhatItGivesLocally) {
-  run_programs({2, 2, 2, 2});
+  run_programs(arange(16).view({2, 2, 2, 2}));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <random>
 #include <stdexcept>
 
+#include "dtensor/known_counts.h"
 #include "dtensor/layout_catalogue.h"
 #include "dtensor/plan_simulator.h"
 #include "dtensor/ragged_catalogue.h"
@@ -193,27 +194,23 @@ TEST(RedistributePlanTest, OneAxisTakesTheCollectiveThatIsMadeForIt) {
   EXPECT_EQ(kinds(Partial(), Partial()), Kinds{});
 }
 
-TEST(RedistributePlanTest, PlansTakeNoMoreCollectivesThanPyTorchsPlannersTake) {
-  struct Known {
-    const char* from;
-    const char* to;
-    int count;
-  };
-  const Known known[] = {
-      {"S0 S1", "S0 S0", 1},       {"S0 S1", "S1 S0", 2},       {"S0 S0", "S1 S1", 2},
-      {"S0 S2", "S1 S0", 2},       {"S1 S1", "S1 S2", 1},       {"S0 S0 S0", "S1 S1 S1", 3},
-      {"S0 S1 S0", "S1 S0 S0", 3}, {"S0 S1 S2", "S2 S1 S0", 2}, {"S1 S0 S0", "R S0 S0", 1},
-      {"S1 R S0", "R S0 S0", 2},   {"S0 S0 S1", "S0 S1 S2", 2},
-  };
-  for (const Known& item : known) {
-    SCOPED_TRACE(std::string(item.from) + " -> " + item.to);
-    const std::string from = item.from;
-    const std::vector<int> mesh(std::ranges::count(from, ' ') + 1U, 2);
-    const Shape shape = {8, 8, 8};
-    EXPECT_LE(collectives_of(plan_redistribute(shape, mesh, layout_of(from, shape, mesh),
-                                               layout_of(item.to, shape, mesh))),
-              item.count);
+TEST(RedistributePlanTest, PlansTakeAsManyCollectivesAsAreKnownAndNoMoreThanPyTorchs) {
+  std::size_t plans = 0;
+  for (const KnownCount& known : kKnownCounts) {
+    EXPECT_LE(known.here, known.of_pytorch);
+    for (const Shape& shape : kShapesOfKnownCounts) {
+      if (!known.fits(shape.size())) continue;
+      SCOPED_TRACE(std::string(known.from) + " -> " + known.to + " of " +
+                   tensors::shape_to_string(shape));
+      const std::vector<int> mesh = known.mesh();
+      const std::vector<Step> steps =
+          plan_redistribute(shape, mesh, make_layout(shape, mesh, known_placements(known.from)),
+                            make_layout(shape, mesh, known_placements(known.to)));
+      EXPECT_EQ(collectives_of(steps), known.here) << plan_to_string(steps);
+      ++plans;
+    }
   }
+  EXPECT_EQ(plans, 49U);
 }
 
 TEST(RedistributePlanTest, PlansTakeNoMoreCollectivesThanPyTorchTookOnTheVectors) {

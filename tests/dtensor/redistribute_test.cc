@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstdio>
 #include <random>
 #include <thread>
 #include <vector>
@@ -95,11 +97,63 @@ TEST(RedistributeTest, EveryPairOfLayoutsAndOrdersOnATwoByTwoMeshKeepsTheValue) 
 
 TEST(RedistributeTest, EveryPairOfLayoutsAndOrdersOnAThreeByTwoMeshKeepsTheValue) {
   expect_all_pairs_right({3, 2}, {{8}, {5, 7}}, {ReduceOp::sum, ReduceOp::avg, ReduceOp::max},
-                         RoundTrip::no);
+                         RoundTrip::yes);
 }
 
 TEST(RedistributeTest, EveryPairOfLayoutsAndOrdersOnATwoByFourMeshKeepsTheValue) {
-  expect_all_pairs_right({2, 4}, {{7}, {5, 3}}, {ReduceOp::sum, ReduceOp::min}, RoundTrip::no);
+  expect_all_pairs_right({2, 4}, {{7}, {5, 3}}, {ReduceOp::sum, ReduceOp::min}, RoundTrip::yes);
+}
+
+/// From every layout to one of so many, and back; of rows from none to twice the ranks and one.
+/// Each number of rows takes other pairs.
+/// @return how many pairs there were
+std::size_t expect_every_size_right(const std::vector<int>& mesh_shape, const Shape& columns,
+                                    std::size_t one_pair_in) {
+  std::int64_t world = 1;
+  for (const int size : mesh_shape) world *= size;
+  std::vector<Catalogue> catalogues;
+  for (std::int64_t rows = 0; rows <= 2 * world + 1; ++rows) {
+    Shape shape = {rows};
+    shape.insert(shape.end(), columns.begin(), columns.end());
+    catalogues.push_back(catalogue_of(shape, mesh_shape, {ReduceOp::sum}));
+  }
+  std::atomic<std::size_t> pairs_of_first = 0;
+  test::run_ranks(static_cast<int>(world), [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, mesh_shape);
+    for (std::size_t rows = 0; rows < catalogues.size(); ++rows) {
+      const std::vector<Layout>& layouts = catalogues[rows].layouts;
+      const LocalTensor global = global_tensor(catalogues[rows].shape);
+      for (std::size_t pair = rows * 37 % one_pair_in; pair < layouts.size() * layouts.size();
+           pair += one_pair_in) {
+        const std::size_t i = pair / layouts.size();
+        const Layout &back = layouts[i], &to = layouts[pair % layouts.size()];
+        const DTensor from = placed(catalogues[rows], i, mesh);
+        SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string());
+        const DTensor there = from.redistribute(to.placements(), to.order());
+        expect_holds(there, global);
+        expect_holds(there.redistribute(back.placements(), back.order()), global);
+        if (group.rank() == 0) ++pairs_of_first;
+      }
+    }
+  });
+  return pairs_of_first;
+}
+
+TEST(RedistributeTest, EverySizeUpToTwiceTheRanksGoesThereAndBack) {
+  struct Sample {
+    std::vector<int> mesh_shape;
+    Shape columns;
+    std::size_t one_pair_in;
+  };
+  const Sample samples[] = {{{2, 2}, {}, 1},  {{2, 2}, {3}, 1},    {{3, 2}, {}, 1},
+                            {{3, 2}, {3}, 2}, {{2, 2, 2}, {}, 11}, {{2, 2, 2}, {3}, 101}};
+  for (const Sample& sample : samples) {
+    const std::size_t one_in = sample.one_pair_in * testing_support::one_in(7);
+    const std::size_t pairs = expect_every_size_right(sample.mesh_shape, sample.columns, one_in);
+    std::printf("%zu axes, %zu dims: %zu pairs, one of %zu\n", sample.mesh_shape.size(),
+                1 + sample.columns.size(), pairs, one_in);
+    EXPECT_GE(pairs, 1000 / testing_support::one_in(7));
+  }
 }
 
 /// Pairs by chance: on four axes there are millions.

@@ -1,0 +1,143 @@
+// The functions that make tensors on a mesh: on every one the tensor of one rank.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "dtensor/layout_catalogue.h"
+#include "dtensor/simulated_staging.h"
+#include "dtensor/vector_tensor.h"
+#include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/ops/random.h"
+#include "dtrun/tensor/cuda.h"
+#include "support/rank_threads.h"
+#include "tensor/simulated_devices.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using collectives::ProcessGroup;
+
+/// What one rank makes, and the same on a mesh.
+struct Factory {
+  const char* name;
+  Shape shape;
+  std::function<Tensor()> whole;
+  std::function<Tensor(const DeviceMesh& mesh, const Placements& placements)> placed;
+  bool has_values = true;
+};
+
+/// Sizes that no mesh here cuts evenly.
+std::vector<Factory> all_factories() {
+  const Shape matrix = {7, 5};
+  const RandomKey key{.seed = 9};
+  using Mesh = const DeviceMesh&;
+  using At = const Placements&;
+  return {
+      {"zeros", matrix, [=] { return zeros(matrix); },
+       [=](Mesh m, At p) { return zeros(matrix, m, p); }},
+      {"ones", matrix, [=] { return ones(matrix, {.dtype = DType::i64}); },
+       [=](Mesh m, At p) { return ones(matrix, m, p, DType::i64); }},
+      {"full", matrix, [=] { return full(matrix, 2.5); },
+       [=](Mesh m, At p) { return full(matrix, 2.5, m, p); }},
+      {"empty", matrix, [=] { return empty(matrix); },
+       [=](Mesh m, At p) { return empty(matrix, m, p); }, false},
+      {"arange of whole numbers",
+       {11},
+       [] { return arange(11); },
+       [](Mesh m, At p) { return arange(11, m, p); }},
+      {"arange with a step",
+       {5},
+       [] { return arange(0.5, 2, 0.3, {}); },
+       [](Mesh m, At p) { return arange(0.5, 2, 0.3, m, p); }},
+      {"linspace",
+       {13},
+       [] { return linspace(-1, 2, 13); },
+       [](Mesh m, At p) { return linspace(-1, 2, 13, m, p); }},
+      {"eye", matrix, [] { return eye(7, 5); }, [](Mesh m, At p) { return eye(7, 5, m, p); }},
+      {"rand by a key", matrix, [=] { return rand(matrix, key); },
+       [=](Mesh m, At p) { return rand(matrix, key, m, p); }},
+      {"randn by a key", matrix, [=] { return randn(matrix, key); },
+       [=](Mesh m, At p) { return randn(matrix, key, m, p); }},
+      {"rand", matrix,
+       [=] {
+         manual_seed(4);
+         return rand(matrix);
+       },
+       [=](Mesh m, At p) {
+         manual_seed(4);
+         return rand(matrix, m, p);
+       }},
+      {"randn", matrix,
+       [=] {
+         manual_seed(4);
+         return randn(matrix);
+       },
+       [=](Mesh m, At p) {
+         manual_seed(4);
+         return randn(matrix, m, p);
+       }},
+  };
+}
+
+/// The global tensor and this rank's part of it, which lies on `device`.
+void expect_made(const Factory& factory, const DeviceMesh& mesh, const Layout& layout,
+                 tensors::Device device) {
+  SCOPED_TRACE(std::string(factory.name) + " as " + layout.to_string());
+  const tensors::LocalTensor whole = factory.whole().local();
+  const Tensor made = factory.placed(mesh, layout.placements());
+  EXPECT_EQ(made.placements(), layout.placements());
+  EXPECT_EQ(made.shape(), factory.shape);
+  EXPECT_EQ(made.dtype(), whole.dtype());
+  EXPECT_EQ(made.local().device(), device);
+  const Box box = made.spec().local_box();
+  EXPECT_EQ(made.local().shape(), box.shape);
+  if (!factory.has_values) return;
+  EXPECT_EQ(difference(made.full_tensor().local().to(tensors::kCpu), whole, {0, 0}), "");
+  for (const Placement& placement : layout.placements())
+    if (placement.is_partial()) return;
+  EXPECT_EQ(difference(made.local().to(tensors::kCpu), cut(whole, box), {0, 0}), "");
+}
+
+/// In every layout, or in one of so many.
+/// @return how many tensors there were
+std::size_t expect_all_made(const DeviceMesh& mesh, tensors::Device device, std::size_t one_in) {
+  std::size_t made = 0, number = 0;
+  for (const Factory& factory : all_factories()) {
+    for (const Placements& placements :
+         all_placements(factory.shape.size(), mesh.shape().size(), {ReduceOp::sum})) {
+      if (number++ % one_in != 0) continue;
+      expect_made(factory, mesh, make_layout(factory.shape, mesh.shape(), placements), device);
+      ++made;
+    }
+  }
+  return made;
+}
+
+TEST(FactoriesTest, EveryMeshHasTheTensorOfOneRank) {
+  for (const std::vector<int>& shape :
+       std::vector<std::vector<int>>{{3}, {2, 2}, {2, 1, 2}, {2, 2, 2, 2}}) {
+    int ranks = 1;
+    for (const int size : shape) ranks *= size;
+    test::run_ranks(ranks, [&](const ProcessGroup& group) {
+      const std::size_t one_in = shape.size() == 4 ? 7 : 1;
+      EXPECT_GT(expect_all_made(DeviceMesh(group, shape), tensors::kCpu, one_in), 40U);
+    });
+  }
+}
+
+TEST(FactoriesTest, AMeshOfDevicesHasThemThere) {
+  if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+  const tensors::cuda::SimulatedDevices devices;
+  register_simulated_staging();
+  test::run_ranks(4, {.backend = "cpu:cpu,cuda:simulated"}, [](const ProcessGroup& group) {
+    const tensors::Device own{tensors::DeviceType::cuda, group.rank() % 2};
+    tensors::cuda::set_device(own.index);
+    for (const std::vector<int>& shape : std::vector<std::vector<int>>{{4}, {2, 2}}) {
+      const DeviceMesh mesh(group, shape, {}, tensors::DeviceType::cuda);
+      EXPECT_GT(expect_all_made(mesh, own, 1), 40U);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor
