@@ -13,6 +13,7 @@
 #include "agent/guard_orders.h"
 #include "agent/metrics_server.h"
 #include "agent/restart_commands.h"
+#include "agent/stack_report.h"
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/event_loop.h"
@@ -84,6 +85,7 @@ class Agent {
         waiting_(loop_, plan, [this] { return waiting_text(); }),
         error_files_(loop_),
         restart_commands_(loop_, plan),
+        stacks_(loop_, plan),
         start_sign_(loop_, std::move(start_sign)),
         seat_(loop_, plan, start_sign_, seat_callbacks()),
         metrics_(loop_, std::move(metrics_listener), [this] { return events_.metrics().text(); }) {
@@ -394,6 +396,7 @@ class Agent {
         break;
       case MessageKind::kNote:
         print_note(plan_, message->text_after<GuardNote>());
+        if (const int rank = message->as<GuardNote>().stack_of; rank >= 0) stacks_.tell(rank);
         break;
       case MessageKind::kPaused:
         orders_.ranks_are_stopped();
@@ -557,6 +560,7 @@ class Agent {
   WaitingNotice waiting_;
   ErrorFiles error_files_;
   RestartCommands restart_commands_;
+  StackReport stacks_;
   JobOutcome outcome_;
   StartSign start_sign_;
   JobSeat seat_;

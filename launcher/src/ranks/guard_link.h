@@ -128,6 +128,8 @@ struct RankGone {
 
 struct GuardNote {
   int round = 0;
+  int stack_of =
+      -1;  ///< of a kNote: the rank of this node whose stack is to be shown, too; -1: none
 };
 
 /// The end of the rank because of which the group ends.

@@ -490,7 +490,7 @@ void WorkerGroup::on_stall(const rendezvous::FlightFinding& stall, int times) {
   const bool ends = plan_.options.stop.on_stall == OnStall::kEnd;
   if (times == 1)
     link_.send(
-        MessageKind::kNote, GuardNote{order_.round},
+        MessageKind::kNote, GuardNote{order_.round, ends ? -1 : first_here(stall.ranks)},
         fmt::format("no progress for {}: {}{}",
                     base::format_duration(plan_.options.stop.progress_timeout), stall.text,
                     ends ? "; dtrun ends what does not come (--on-progress-timeout=end)" : ""));
@@ -498,6 +498,16 @@ void WorkerGroup::on_stall(const rendezvous::FlightFinding& stall, int times) {
   // A rank that handles SIGABRT may live on; one that writes its core needs time.
   if (times == 1) stalled_until_ = Deadline::after(plan_.options.stop.failure_timeout);
   if (times == 1 || stalled_until_.expired()) end_stalled(stall, times == 1 ? SIGABRT : SIGKILL);
+}
+
+// The stack of one that is ended by SIGABRT stands in the report.
+int WorkerGroup::first_here(const std::vector<int>& global_ranks) const {
+  const auto runs = [this](int global_rank) {
+    const Rank* const rank = rank_of(global_rank);
+    return rank != nullptr && !rank->end;
+  };
+  const auto found = std::find_if(global_ranks.begin(), global_ranks.end(), runs);
+  return found == global_ranks.end() ? -1 : *found;
 }
 
 void WorkerGroup::end_stalled(const rendezvous::FlightFinding& stall, int signal_number) {

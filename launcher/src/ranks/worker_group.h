@@ -105,6 +105,8 @@ class WorkerGroup {
   void show_status();
   void record_end(int local_rank, Rank& rank, const base::ExitStatus& status);
   void on_stall(const rendezvous::FlightFinding& stall, int times);
+  /// The first of them that runs on this node; -1: none.
+  int first_here(const std::vector<int>& global_ranks) const;
   void end_stalled(const rendezvous::FlightFinding& stall, int signal_number);
   std::vector<std::string> operations_of_failed() const;
   void post_look();
