@@ -504,6 +504,13 @@ TEST(StrictScopeTest, CommunicationThatNobodyAskedForIsNamedWithItsRemedy) {
     EXPECT_TRUE(holds(text, "redistribute({Shard(0)}) it before")) << text;
     EXPECT_TRUE(holds(refusal([&] { softmax(a, 1); }), "softmax would communicate"));
     EXPECT_EQ(counter.get_total_counts(), 0);
+    // The three that cost least, of which the first one is what would have been done.
+    const std::size_t first = text.find("; add takes [S(0)] and [S(0)] for ");
+    ASSERT_NE(first, std::string::npos) << text;
+    const std::string named = text.substr(first, text.find('\n', first) - first);
+    EXPECT_EQ(std::ranges::count(named, ','), 2) << text;
+    EXPECT_TRUE(holds(named, ", [S(1)] and [S(1)] for ")) << text;
+    EXPECT_TRUE(holds(named, ", [R] and [R] for ")) << text;
     // What is asked for, and what each rank does by itself.
     a.add(b.redistribute({Shard(1)}));
     a.add(distribute_tensor(whole({4, 6}), mesh, {Replicate()}));

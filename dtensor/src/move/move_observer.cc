@@ -1,11 +1,13 @@
 #include "move/move_observer.h"
 
 #include "move/cause.h"
+#include "move/legal_layouts.h"
 
 namespace dtrun::dtensor {
 
 constinit thread_local MoveObserver* MoveObserver::innermost_ = nullptr;
 constinit thread_local const Cause* Cause::innermost_ = nullptr;
+constinit thread_local const LegalLayouts* LegalLayouts::innermost_ = nullptr;
 
 bool MoveObserver::allow(const Movement& move) {
   for (MoveObserver* observer = innermost_; observer != nullptr; observer = observer->outer_) {

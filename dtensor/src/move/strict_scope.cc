@@ -4,6 +4,7 @@
 
 #include "dtrun/base/error.h"
 #include "move/cause.h"
+#include "move/legal_layouts.h"
 #include "move/move_observer.h"
 
 namespace dtrun::dtensor {
@@ -33,6 +34,8 @@ std::string call_that_brings(const Placements& placements) {
     collectives += std::string(collectives.empty() ? "" : ", ") + step_kind_name(step.kind) +
                    " along " + step.along(move.site.mesh.axis_names());
   }
+  const LegalLayouts* const layouts = LegalLayouts::innermost();
+  const std::string legal = layouts == nullptr ? "" : "; " + layouts->nearest();
   throw base::Error(base::ErrorCode::kInvalidArgument,
                     cause.to_string() + " would communicate, which nobody asked for",
                     argument + ", " + std::string(tensors::dtype_short_name(move.dtype)) +
@@ -40,7 +43,7 @@ std::string call_that_brings(const Placements& placements) {
                         move.steps.front().before.to_string() + ", has to become " +
                         move.steps.back().after.to_string() + " (" + collectives + ")",
                     call_that_brings(move.steps.back().after.placements()) +
-                        " it before, or end the StrictScope");
+                        " it before, or end the StrictScope" + legal);
 }
 
 class StrictObserver : public MoveObserver {

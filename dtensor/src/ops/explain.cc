@@ -41,22 +41,6 @@ std::string rule_text(const sharding::AxisRule& rule) {
   return text + " -> " + rule.output.to_string();
 }
 
-/// The rule of each axis that a choice is made of.
-std::vector<std::size_t> rules_of(const ChoiceMade& made) {
-  const std::vector<sharding::AxisRule>& rules = made.rules.rules();
-  std::vector<std::size_t> taken(made.choice.output.axes(), 0);
-  for (std::size_t axis = 0; axis < taken.size(); ++axis) {
-    for (std::size_t rule = rules.size(); rule-- > 0;) {
-      bool fits = rules[rule].output == made.choice.output[axis];
-      for (std::size_t i = 0; i < rules[rule].inputs.size(); ++i) {
-        fits = fits && rules[rule].inputs[i] == made.choice.inputs[i][axis];
-      }
-      if (fits) taken[axis] = rule;
-    }
-  }
-  return taken;
-}
-
 ExplainedAxis explain_axis(const ChoiceMade& made, const std::vector<std::size_t>& taken,
                            std::size_t axis) {
   const std::vector<sharding::AxisRule>& rules = made.rules.rules();
@@ -134,7 +118,7 @@ class Rehearsal : public MoveObserver, public ChoiceObserver {
     }
     call.output =
         make_spec(made.mesh, made.choice.output, made.output.shape, made.output.dtype).to_string();
-    const std::vector<std::size_t> taken = rules_of(made);
+    const std::vector<std::size_t> taken = sharding::rules_of(made.choice, made.rules.rules());
     for (std::size_t axis = 0; axis < taken.size(); ++axis) {
       call.axes.push_back(explain_axis(made, taken, axis));
     }
