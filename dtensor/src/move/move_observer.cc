@@ -23,4 +23,11 @@ bool MoveObserver::allow(const CrossMovement& move) {
   return true;
 }
 
+bool MoveObserver::allow(const BlockMovement& move) {
+  for (MoveObserver* observer = innermost_; observer != nullptr; observer = observer->outer_) {
+    if (!observer->on_blocks(move)) return false;
+  }
+  return true;
+}
+
 }  // namespace dtrun::dtensor

@@ -46,6 +46,16 @@ std::string call_that_brings(const Placements& placements) {
                         " it before, or end the StrictScope" + legal);
 }
 
+[[noreturn]] void refuse_blocks(const BlockMovement& move, const Cause& cause) {
+  const std::string dim = std::to_string(move.dim);
+  throw base::Error(
+      base::ErrorCode::kInvalidArgument,
+      cause.to_string() + " would communicate, which nobody asked for",
+      "elements of " + move.spec.to_string() +
+          " would come to other ranks (all_to_all), because dim " + dim + " is cut",
+      "redistribute() it before so that no axis cuts dim " + dim + ", or end the StrictScope");
+}
+
 class StrictObserver : public MoveObserver {
  public:
   bool on_move(const Movement& move) override {
@@ -57,6 +67,11 @@ class StrictObserver : public MoveObserver {
   }
   /// A move to another mesh is always asked for, so it is allowed.
   bool on_crossing(const CrossMovement&) override { return true; }
+  bool on_blocks(const BlockMovement& move) override {
+    const Cause* const cause = Cause::outermost();
+    if (cause != nullptr && !cause->is_asked()) refuse_blocks(move, *cause);
+    return true;
+  }
 };
 
 }  // namespace

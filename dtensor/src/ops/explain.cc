@@ -71,6 +71,21 @@ ExplainedCrossing crossing_of(const CrossMovement& move) {
           .memory = memory_across(move.plan, move.from, move.to)};
 }
 
+ExplainedBlocks blocks_of(const BlockMovement& move) {
+  const DeviceMesh mesh = move.spec.mesh();
+  ExplainedBlocks blocks{.dim = move.dim, .along = {}, .traffic = move.traffic, .cost = {0, 1}};
+  const auto bytes = static_cast<double>(std::max(move.traffic.sent, move.traffic.received));
+  for (const std::size_t axis : move.axes) {
+    const LinkRate& link = mesh.links()[axis];
+    blocks.cost.seconds =
+        std::max(blocks.cost.seconds, link.latency + bytes / link.bytes_per_second);
+    blocks.along += blocks.along.empty() ? "" : " and ";
+    blocks.along +=
+        mesh.axis_names().empty() ? "axis " + std::to_string(axis) : mesh.axis_names()[axis];
+  }
+  return blocks;
+}
+
 /// Runs nothing that communicates, and notes what would.
 class Rehearsal : public MoveObserver, public ChoiceObserver {
  public:
@@ -102,6 +117,21 @@ class Rehearsal : public MoveObserver, public ChoiceObserver {
                               .wanted = move.to.layout(),
                               .crossing = crossing_of(move)});
     call.output = move.to.to_string();
+    explanation.calls.push_back(std::move(call));
+    return false;
+  }
+
+  bool on_blocks(const BlockMovement& move) override {
+    ExplainedCall call;
+    call.op = Cause::innermost()->op();
+    const Cause* const cause = Cause::outermost();
+    if (cause->op() != call.op) call.part_of = cause->op();
+    call.arguments.push_back({.shape = move.spec.shape(),
+                              .dtype = move.spec.dtype(),
+                              .now = move.spec.layout(),
+                              .wanted = move.spec.layout(),
+                              .blocks = blocks_of(move)});
+    call.output = move.spec.to_string();
     explanation.calls.push_back(std::move(call));
     return false;
   }
