@@ -250,7 +250,9 @@ TEST(CommunicationTest, LinesThatAreBroughtAreCountedUnderTheOperatorsName) {
   const std::map<std::string, std::function<void(const Tensor&)>> calls = {
       {"split", [](const Tensor& x) { split(x, 2, 0); }},
       {"sort", [](const Tensor& x) { sort(x, 0); }},
-      {"topk", [](const Tensor& x) { topk(x, 3, 0); }}};
+      {"topk", [](const Tensor& x) { topk(x, 3, 0); }},
+      {"flip", [](const Tensor& x) { flip(x, {0}); }},
+      {"roll", [](const Tensor& x) { roll(x, {1}, {0}); }}};
   test::run_ranks(2, [&](const ProcessGroup& group) {
     const Tensor x = distribute_tensor(whole({4, 6}), DeviceMesh(group, {2}), {Shard(0)});
     for (const auto& [name, run] : calls) {
@@ -502,6 +504,13 @@ TEST(StrictScopeTest, CommunicationThatNobodyAskedForIsNamedWithItsRemedy) {
                       "(all_to_all along axis 0)"))
         << text;
     EXPECT_TRUE(holds(text, "redistribute({Shard(0)}) it before")) << text;
+    // The three that cost least, of which the first one is what would have been done.
+    const std::size_t first = text.find("; add takes [S(0)] and [S(0)] for ");
+    ASSERT_NE(first, std::string::npos) << text;
+    const std::string named = text.substr(first, text.find('\n', first) - first);
+    EXPECT_EQ(std::ranges::count(named, ','), 2) << text;
+    EXPECT_TRUE(holds(named, ", [S(1)] and [S(1)] for ")) << text;
+    EXPECT_TRUE(holds(named, ", [R] and [R] for ")) << text;
     EXPECT_TRUE(holds(refusal([&] { softmax(a, 1); }), "softmax would communicate"));
     EXPECT_EQ(counter.get_total_counts(), 0);
     // What is asked for, and what each rank does by itself.

@@ -6,15 +6,19 @@
 #include <algorithm>
 #include <atomic>
 #include <boost/json/parse.hpp>
+#include <cstdio>
 #include <cstdlib>
+#include <functional>
 
 #include "dtensor/layout_catalogue.h"
+#include "dtensor/operator_samples.h"
 #include "dtensor/rank_world.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/move/strict_scope.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/ops/random.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/ops/rows.h"
@@ -192,6 +196,87 @@ TEST(ExplainTest, AnOperatorSaysItsRuleItsArgumentsAndWhatLost) {
     const boost::json::value json = boost::json::parse(told.to_json());
     EXPECT_EQ(json.at("calls").at(0).at("op").as_string(), "matmul");
     EXPECT_FALSE(json.at("calls").at(0).at("axes").at(0).at("lost").as_array().empty());
+  });
+}
+
+/// The inputs of a sample on two ranks: the first one lies as `first`, the others as `others`,
+/// where they have the dim or the dtype for it.
+Tensors inputs_laid(const OperatorSample& sample, const DeviceMesh& mesh, const Placement& first,
+                    const Placement& others) {
+  Tensors inputs;
+  for (const Tensor& input : sample.inputs) {
+    const Placement& wanted = inputs.empty() ? first : others;
+    const bool fits = wanted.is_shard()     ? input.dim() > wanted.dim()
+                      : wanted.is_partial() ? input.dtype() == DType::f64
+                                            : true;
+    inputs.push_back(distribute_tensor(input, mesh, {fits ? wanted : Placement(Replicate())},
+                                       {.source_rank = -1}));
+  }
+  return inputs;
+}
+
+/// Whether it threw that the arguments are invalid.
+bool is_call_refused(const std::function<void()>& call) {
+  try {
+    call();
+    return false;
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.code(), base::ErrorCode::kInvalidArgument) << error.what();
+    return true;
+  }
+}
+
+TEST(ExplainTest, EveryOperatorSendsJustTheBytesThatAreTold) {
+  const std::vector<OperatorSample> samples = operator_samples(6, 4);
+  const Placement all[] = {Shard(0), Shard(1), Replicate(), Partial()};
+  std::size_t calls = 0, sending = 0, refused = 0;
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    for (const OperatorSample& sample : samples) {
+      for (const Placement& first : all) {
+        for (const Placement& others : all) {
+          if (sample.inputs.size() == 1 && others != first) continue;
+          SCOPED_TRACE(sample.name + " of " + first.to_string() + " and " + others.to_string());
+          const Tensors inputs = inputs_laid(sample, mesh, first, others);
+          CallsExplanation told;
+          const bool is_refused =
+              is_call_refused([&] { told = explain([&] { sample.run(inputs); }); });
+          const CommCounter counter;
+          EXPECT_EQ(is_call_refused([&] { sample.run(inputs); }), is_refused);
+          if (!is_refused) {
+            EXPECT_EQ(counter.get_total_counts(), told.collectives()) << counter << told;
+            EXPECT_EQ(counter.get_total_bytes(), told.bytes_sent()) << counter << told;
+          }
+          if (group.rank() != 0) continue;
+          ++calls;
+          refused += is_refused ? 1 : 0;
+          sending += counter.get_total_counts() > 0 ? 1 : 0;
+        }
+      }
+    }
+  });
+  std::printf("%zu operators, %zu calls: %zu communicate, %zu are refused\n", samples.size(), calls,
+              sending, refused);
+  EXPECT_GT(sending, 500U);
+  EXPECT_LT(refused, calls / 20);
+}
+
+TEST(ExplainTest, ElementsThatMoveAlongACutDimAreTold) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"tp"});
+    const Tensor x = ones({4, 6}, mesh, {Shard(0)});
+    const CommCounter counter;
+    const CallsExplanation told = explain([&] { flip(x, {0}); });
+    EXPECT_EQ(counter.get_total_counts(), 0);
+    EXPECT_TRUE(told.to_string().starts_with("flip gives f32[4, 6] on (2): [S(0)]\n")) << told;
+    EXPECT_NE(told.to_string().find("its dim 0 moves by all_to_all along tp: 48 bytes, 3.0 us"),
+              std::string::npos)
+        << told;
+    const boost::json::value json = boost::json::parse(told.to_json());
+    const boost::json::value& way = json.at("calls").at(0).at("arguments").at(0).at("way");
+    EXPECT_EQ(way.at("steps").as_string(), "all_to_all along tp");
+    EXPECT_EQ(way.at("bytes_sent").as_int64(), 48);
+    EXPECT_EQ(way.at("bytes_received").as_int64(), 48);
   });
 }
 

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/move/comm_counter.h"
+#include "dtrun/dtensor/move/strict_scope.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/check_rule.h"
 #include "dtrun/dtensor/ops/creation.h"
@@ -141,6 +144,36 @@ TEST(OwnOperatorTest, AKernelMayKnowWhereItsPartLies) {
       EXPECT_EQ(numbers.to_vector(), (std::vector<double>{0, 1, 2, 3, 4, 5, 6}));
       EXPECT_FALSE(numbers.placements()[0].is_partial());
     }
+  });
+}
+
+// Whatever its rules say, an operator takes whole operands.
+TEST(OwnOperatorTest, WhereNoRuleFitsTheOperandsAreGatheredAndStrictModeNamesTheLegalLayouts) {
+  const auto doubled = [](const std::string& whole) {
+    return OwnOperator({.name = "doubled",
+                        .dims = "ij->ij",
+                        .whole = whole,
+                        .kernel = [](const LocalTensors& in, const OperatorSite&) {
+                          return tensors::mul(in[0], Scalar(2));
+                        }});
+  };
+  const OwnOperator of_rows = doubled("j"), of_matrices = doubled("ij");
+  test::run_ranks(2, [&](const collectives::ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    for (const Placement& placement : {Placement(Shard(0)), Placement(Shard(1))}) {
+      const Tensor x = ones({4, 6}, mesh, {placement});
+      const CommCounter counter;
+      const Tensor y = of_matrices(x);
+      EXPECT_EQ(counter.get_comm_counts(),
+                (std::map<std::string, std::int64_t>{{"all_gather", 1}}));
+      EXPECT_EQ(y.placements(), Placements{Replicate()});
+      EXPECT_EQ(y.to_vector(), std::vector<double>(24, 2));
+    }
+    const Tensor x = ones({4, 6}, mesh, {Shard(1)});
+    const StrictScope strict;
+    expect_refused([&] { of_matrices(x); },
+                   {"doubled would communicate, which nobody asked for", "doubled takes [R] for "});
+    expect_refused([&] { of_rows(x); }, {"doubled takes [S(0)] for ", ", [R] for "});
   });
 }
 

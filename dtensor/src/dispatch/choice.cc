@@ -386,6 +386,19 @@ Choice cheapest_choice(const Operation& operation, const std::vector<AxisRule>& 
   return Chooser(operation, rules, mesh_shape, layouts, links).run();
 }
 
+std::vector<std::size_t> rules_of(const Choice& choice, const std::vector<AxisRule>& rules) {
+  std::vector<std::size_t> taken(choice.output.axes(), 0);
+  for (std::size_t axis = 0; axis < taken.size(); ++axis) {
+    for (std::size_t rule = rules.size(); rule-- > 0;) {
+      bool fits = rules[rule].output == choice.output[axis];
+      for (std::size_t i = 0; i < rules[rule].inputs.size(); ++i)
+        fits = fits && rules[rule].inputs[i] == choice.inputs[i][axis];
+      if (fits) taken[axis] = rule;
+    }
+  }
+  return taken;
+}
+
 PlanCost cost_of_rules(const Operation& operation, const std::vector<AxisRule>& rules,
                        const std::vector<std::size_t>& rule_of_axis,
                        const std::vector<int>& mesh_shape, const std::vector<Layout>& layouts,

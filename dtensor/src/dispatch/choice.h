@@ -28,6 +28,9 @@ Choice cheapest_choice(const Operation& operation, const std::vector<AxisRule>& 
                        const std::vector<int>& mesh_shape, const std::vector<Layout>& layouts,
                        std::span<const LinkRate> links = {});
 
+/// The rule of each axis that a choice is made of.
+std::vector<std::size_t> rules_of(const Choice& choice, const std::vector<AxisRule>& rules);
+
 /// What a call costs with a rule told for every axis, as the choice weighs it.
 PlanCost cost_of_rules(const Operation& operation, const std::vector<AxisRule>& rules,
                        const std::vector<std::size_t>& rule_of_axis,

@@ -1,6 +1,7 @@
 #include "dispatch/dispatch.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -16,7 +17,9 @@
 #include "mesh/mesh_body.h"
 #include "mesh/number_list_hash.h"
 #include "move/cause.h"
+#include "move/legal_layouts.h"
 #include "move/redistribute.h"
+#include "plan/explanation_text.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -128,8 +131,21 @@ std::optional<Layout> wished_layout(const ResultWish* wish, const Shape& shape) 
   return make_layout(shape, wish->mesh.shape(), placements);
 }
 
-CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Placed> inputs,
-                   std::vector<Spec>& held) {
+/// A call as rules see it.
+struct Question {
+  std::vector<Meta> metas;      ///< of the inputs
+  std::vector<Layout> layouts;  ///< as they lie
+  Meta output;
+  Rules rules;
+  std::optional<sharding::AxisRule> forced = {};  ///< by a RuleProbe
+
+  sharding::Choice cheapest(const DeviceMesh& mesh) const {
+    return sharding::cheapest_choice(rules.operation(), rules.rules(), mesh.shape(), layouts,
+                                     mesh.body()->links);
+  }
+};
+
+Question question_of(const OpView& op, const DeviceMesh& mesh, std::span<const Placed> inputs) {
   std::vector<Meta> metas;
   std::vector<Layout> layouts;
   for (const Placed& input : inputs) {
@@ -150,10 +166,14 @@ CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Pla
     rules.weigh_both_ways(gradients, op.saves.inputs,
                           wished_layout(wish_for(op, mesh), output.shape));
   }
-  const sharding::Choice choice =
-      forced ? choice_of(*forced)
-             : sharding::cheapest_choice(rules.operation(), rules.rules(), mesh.shape(), layouts,
-                                         mesh.body()->links);
+  return {std::move(metas), std::move(layouts), output, std::move(rules), forced};
+}
+
+CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Placed> inputs,
+                   std::vector<Spec>& held) {
+  const Question question = question_of(op, mesh, inputs);
+  const auto& [metas, layouts, output, rules, forced] = question;
+  const sharding::Choice choice = forced ? choice_of(*forced) : question.cheapest(mesh);
   if (ChoiceObserver* const observer = ChoiceObserver::innermost()) {
     observer->on_choice({op.name, mesh, rules, layouts, choice, output});
   }
@@ -171,6 +191,73 @@ CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Pla
   plan.output = held.back().body();
   return plan;
 }
+
+/// A way that the operands may lie, and what the call then costs.
+struct LegalWay {
+  std::string operands;
+  double seconds;
+};
+
+/// No operand is worth making Partial of.
+bool makes_partial(const sharding::AxisRule& rule, const std::vector<Layout>& layouts,
+                   std::size_t axis) {
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    if (rule.inputs[i].is_partial() && layouts[i][axis] != rule.inputs[i]) return true;
+  }
+  return false;
+}
+
+/// That of the choice, and those that take another rule along one axis; the cheapest first.
+std::vector<LegalWay> legal_ways(const Question& question, const DeviceMesh& mesh) {
+  const std::vector<sharding::AxisRule>& rules = question.rules.rules();
+  const std::vector<std::size_t> taken = sharding::rules_of(question.cheapest(mesh), rules);
+  std::vector<LegalWay> ways;
+  const auto add = [&](const std::vector<std::size_t>& picked) {
+    const PlanCost cost =
+        sharding::cost_of_rules(question.rules.operation(), rules, picked, mesh.shape(),
+                                question.layouts, mesh.body()->links);
+    if (std::isinf(cost.seconds)) return;
+    std::string text;
+    for (std::size_t i = 0; i < question.layouts.size(); ++i) {
+      Placements placements;
+      for (const std::size_t rule : picked) placements.push_back(rules[rule].inputs[i]);
+      text += (text.empty() ? "" : " and ") + placements_to_string(placements);
+    }
+    ways.push_back({std::move(text), cost.seconds});
+  };
+  add(taken);
+  for (std::size_t axis = 0; axis < taken.size(); ++axis) {
+    std::vector<std::size_t> picked = taken;
+    for (std::size_t rule = 0; rule < rules.size(); ++rule) {
+      picked[axis] = rule;
+      if (rule != taken[axis] && !makes_partial(rules[rule], question.layouts, axis)) add(picked);
+    }
+  }
+  std::ranges::stable_sort(ways, {}, &LegalWay::seconds);
+  return ways;
+}
+
+class LegalLayoutsOfCall : public LegalLayouts {
+ public:
+  LegalLayoutsOfCall(const OpView& op, const DeviceMesh& mesh, std::span<const Placed> inputs)
+      : op_(op), mesh_(mesh), inputs_(inputs) {}
+
+  std::string nearest() const override {
+    std::vector<LegalWay> ways = legal_ways(question_of(op_, mesh_, inputs_), mesh_);
+    if (ways.size() > kMost) ways.resize(kMost);
+    std::string text;
+    for (const LegalWay& way : ways)
+      text +=
+          (text.empty() ? " takes " : ", ") + way.operands + " for " + duration_text(way.seconds);
+    return std::string(op_.name) + text;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 3;
+  const OpView& op_;
+  const DeviceMesh& mesh_;
+  const std::span<const Placed> inputs_;
+};
 
 /// What layouts are chosen by, besides specs.
 void append_weights(CallKey& key, const OpView& op, const DeviceMesh& mesh,
@@ -263,6 +350,7 @@ PreparedCall prepare_call(const OpView& op, std::span<const Placed> inputs, Call
       call.locals.push_back(inputs[i].local());
     } else {
       const Cause cause(op.name, i);
+      const LegalLayoutsOfCall legal(op, mesh, inputs);
       call.locals.push_back(run_plan({mesh, call.inputs[i].shape(), inputs[i].spec().body()},
                                      plan->steps[i], inputs[i].local()));
     }

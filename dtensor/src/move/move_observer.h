@@ -2,6 +2,10 @@
 // Explanations and strict mode are made with it. The innermost observer is asked first.
 #pragma once
 
+#include <cstddef>
+#include <vector>
+
+#include "dtrun/dtensor/plan/traffic.h"
 #include "move/cross_mesh.h"
 #include "move/redistribute.h"
 
@@ -21,6 +25,14 @@ struct CrossMovement {
   const Spec& to;
 };
 
+/// Elements that come to other places of a dim, which stays cut as it is: flip(), roll().
+struct BlockMovement {
+  const Spec& spec;
+  int dim;
+  std::vector<std::size_t> axes;  ///< that cut the dim
+  Traffic traffic;                ///< of this rank, in bytes
+};
+
 class MoveObserver {
  public:
   MoveObserver() : outer_(innermost_) { innermost_ = this; }
@@ -31,6 +43,7 @@ class MoveObserver {
   /// @return false: the plan is not run, and its result is zeros
   virtual bool on_move(const Movement& move) = 0;
   virtual bool on_crossing(const CrossMovement& move) = 0;
+  virtual bool on_blocks(const BlockMovement& move) = 0;
 
   /// Whether it always returns false.
   virtual bool only_rehearses() const { return false; }
@@ -39,6 +52,7 @@ class MoveObserver {
   /// Asks all observers, the innermost first, until one returns false.
   static bool allow(const Movement& move);
   static bool allow(const CrossMovement& move);
+  static bool allow(const BlockMovement& move);
   /// Of the innermost.
   static bool rehearsing() { return innermost_ != nullptr && innermost_->only_rehearses(); }
 

@@ -4,6 +4,7 @@
 
 #include "dtrun/base/error.h"
 #include "move/cause.h"
+#include "move/legal_layouts.h"
 #include "move/move_observer.h"
 
 namespace dtrun::dtensor {
@@ -33,6 +34,8 @@ std::string call_that_brings(const Placements& placements) {
     collectives += std::string(collectives.empty() ? "" : ", ") + step_kind_name(step.kind) +
                    " along " + step.along(move.site.mesh.axis_names());
   }
+  const LegalLayouts* const layouts = LegalLayouts::innermost();
+  const std::string legal = layouts == nullptr ? "" : "; " + layouts->nearest();
   throw base::Error(base::ErrorCode::kInvalidArgument,
                     cause.to_string() + " would communicate, which nobody asked for",
                     argument + ", " + std::string(tensors::dtype_short_name(move.dtype)) +
@@ -40,7 +43,17 @@ std::string call_that_brings(const Placements& placements) {
                         move.steps.front().before.to_string() + ", has to become " +
                         move.steps.back().after.to_string() + " (" + collectives + ")",
                     call_that_brings(move.steps.back().after.placements()) +
-                        " it before, or end the StrictScope");
+                        " it before, or end the StrictScope" + legal);
+}
+
+[[noreturn]] void refuse_blocks(const BlockMovement& move, const Cause& cause) {
+  const std::string dim = std::to_string(move.dim);
+  throw base::Error(
+      base::ErrorCode::kInvalidArgument,
+      cause.to_string() + " would communicate, which nobody asked for",
+      "elements of " + move.spec.to_string() +
+          " would come to other ranks (all_to_all), because dim " + dim + " is cut",
+      "redistribute() it before so that no axis cuts dim " + dim + ", or end the StrictScope");
 }
 
 class StrictObserver : public MoveObserver {
@@ -54,6 +67,11 @@ class StrictObserver : public MoveObserver {
   }
   /// A move to another mesh is always asked for, so it is allowed.
   bool on_crossing(const CrossMovement&) override { return true; }
+  bool on_blocks(const BlockMovement& move) override {
+    const Cause* const cause = Cause::outermost();
+    if (cause != nullptr && !cause->is_asked()) refuse_blocks(move, *cause);
+    return true;
+  }
 };
 
 }  // namespace

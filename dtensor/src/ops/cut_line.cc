@@ -6,6 +6,7 @@
 #include "dtrun/dtensor/layout/box.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/index.h"
+#include "move/cause.h"
 #include "move/move_observer.h"
 
 namespace dtrun::dtensor {
@@ -54,6 +55,12 @@ class Line {
     }
   }
 
+  const std::vector<std::size_t>& axes() const { return axes_; }
+  int ranks() const {
+    return axes_.size() == 1 ? mesh_.shape()[axes_[0]] : static_cast<int>(mesh_.size());
+  }
+  /// This rank's place in the group.
+  int rank() const { return axes_.size() == 1 ? mesh_.coordinate()[axes_[0]] : mesh_.rank(); }
   const ProcessGroup& group() const {
     return axes_.size() == 1 ? mesh_.group(static_cast<int>(axes_[0])) : mesh_.group();
   }
@@ -109,27 +116,56 @@ void unpack(const LocalTensor& block, int dim, std::int64_t begin,
   }
 }
 
+std::int64_t length_of(const std::vector<BlockMove>& moves) {
+  std::int64_t length = 0;
+  for (const BlockMove& move : moves) length += move.length;
+  return length;
+}
+
+/// Of this rank, in bytes.
+Traffic traffic_of(const Line& line, const LocalTensor& part, int dim,
+                   const std::vector<BlockMove>& moves, BlockOrder order) {
+  const Stretch own = line.stretch(line.rank());
+  Traffic traffic;
+  for (int rank = 0; rank < line.ranks(); ++rank) {
+    if (rank == line.rank()) continue;
+    const Stretch other = line.stretch(rank);
+    traffic += {length_of(moves_between(moves, order, own, other)),
+                length_of(moves_between(moves, order, other, own))};
+  }
+  Shape one = part.shape();
+  one[static_cast<std::size_t>(dim)] = 1;
+  const auto bytes =
+      tensors::numel(one) * static_cast<std::int64_t>(tensors::item_size(part.dtype()));
+  return {traffic.sent * bytes, traffic.received * bytes};
+}
+
 }  // namespace
 
-Tensor moved_along(const Tensor& a, int dim, const std::vector<BlockMove>& moves,
-                   BlockOrder order) {
+Tensor moved_along(std::string_view op, const Tensor& a, int dim,
+                   const std::vector<BlockMove>& moves, BlockOrder order) {
   const LocalTensor& part = a.local();
-  // No other rank is asked.
-  if (MoveObserver::rehearsing() || a.spec().is_outside()) {
+  const auto zeros = [&] {
     return Tensor(a.spec(), tensors::zeros(part.shape(), {part.dtype(), part.device()}));
-  }
+  };
+  if (a.spec().is_outside()) return zeros();
+  const Cause cause(op, 0);
   const Line line(a, dim);
   const Stretch own = stretch_of(a.spec().local_box(), dim);
-  const int ranks = line.group().size();
+  if (MoveObserver::any() &&
+      !MoveObserver::allow(
+          BlockMovement{a.spec(), dim, line.axes(), traffic_of(line, part, dim, moves, order)})) {
+    return zeros();
+  }
   std::vector<std::vector<BlockMove>> coming;
   std::vector<LocalTensor> received, sent;
-  for (int rank = 0; rank < ranks; ++rank) {
+  for (int rank = 0; rank < line.ranks(); ++rank) {
     const Stretch other = line.stretch(rank);
     sent.push_back(packed(part, dim, own.begin, moves_between(moves, order, own, other)));
     coming.push_back(moves_between(moves, order, other, own));
     received.push_back(block_for(part, dim, coming.back()));
   }
-  line.group().all_to_all(received, sent);
+  line.group().all_to_all(received, sent, {}, Cause::site_of_call());
   LocalTensor result = tensors::empty(part.shape(), {part.dtype(), part.device()});
   for (std::size_t rank = 0; rank < received.size(); ++rank) {
     unpack(received[rank], dim, own.begin, coming[rank], order, result);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "dtrun/dtensor/autograd/tensor.h"
@@ -17,7 +18,9 @@ struct BlockMove {
 };
 enum class BlockOrder : std::uint8_t { kept, reversed };
 
-/// Lies as `a` does. Outside the graph. @param moves come to each place of the dim once
-Tensor moved_along(const Tensor& a, int dim, const std::vector<BlockMove>& moves, BlockOrder order);
+/// Lies as `a` does. Outside the graph. @param op for which it is, a literal @param moves come to
+/// each place of the dim once
+Tensor moved_along(std::string_view op, const Tensor& a, int dim,
+                   const std::vector<BlockMove>& moves, BlockOrder order);
 
 }  // namespace dtrun::dtensor

@@ -41,22 +41,6 @@ std::string rule_text(const sharding::AxisRule& rule) {
   return text + " -> " + rule.output.to_string();
 }
 
-/// The rule of each axis that a choice is made of.
-std::vector<std::size_t> rules_of(const ChoiceMade& made) {
-  const std::vector<sharding::AxisRule>& rules = made.rules.rules();
-  std::vector<std::size_t> taken(made.choice.output.axes(), 0);
-  for (std::size_t axis = 0; axis < taken.size(); ++axis) {
-    for (std::size_t rule = rules.size(); rule-- > 0;) {
-      bool fits = rules[rule].output == made.choice.output[axis];
-      for (std::size_t i = 0; i < rules[rule].inputs.size(); ++i) {
-        fits = fits && rules[rule].inputs[i] == made.choice.inputs[i][axis];
-      }
-      if (fits) taken[axis] = rule;
-    }
-  }
-  return taken;
-}
-
 ExplainedAxis explain_axis(const ChoiceMade& made, const std::vector<std::size_t>& taken,
                            std::size_t axis) {
   const std::vector<sharding::AxisRule>& rules = made.rules.rules();
@@ -85,6 +69,21 @@ ExplainedCrossing crossing_of(const CrossMovement& move) {
           .to_axis_names = move.to.mesh().axis_names(),
           .traffic = traffic_across(move.plan, move.from, move.to),
           .memory = memory_across(move.plan, move.from, move.to)};
+}
+
+ExplainedBlocks blocks_of(const BlockMovement& move) {
+  const DeviceMesh mesh = move.spec.mesh();
+  ExplainedBlocks blocks{.dim = move.dim, .along = {}, .traffic = move.traffic, .cost = {0, 1}};
+  const auto bytes = static_cast<double>(std::max(move.traffic.sent, move.traffic.received));
+  for (const std::size_t axis : move.axes) {
+    const LinkRate& link = mesh.links()[axis];
+    blocks.cost.seconds =
+        std::max(blocks.cost.seconds, link.latency + bytes / link.bytes_per_second);
+    blocks.along += blocks.along.empty() ? "" : " and ";
+    blocks.along +=
+        mesh.axis_names().empty() ? "axis " + std::to_string(axis) : mesh.axis_names()[axis];
+  }
+  return blocks;
 }
 
 /// Runs nothing that communicates, and notes what would.
@@ -122,6 +121,21 @@ class Rehearsal : public MoveObserver, public ChoiceObserver {
     return false;
   }
 
+  bool on_blocks(const BlockMovement& move) override {
+    ExplainedCall call;
+    call.op = Cause::innermost()->op();
+    const Cause* const cause = Cause::outermost();
+    if (cause->op() != call.op) call.part_of = cause->op();
+    call.arguments.push_back({.shape = move.spec.shape(),
+                              .dtype = move.spec.dtype(),
+                              .now = move.spec.layout(),
+                              .wanted = move.spec.layout(),
+                              .blocks = blocks_of(move)});
+    call.output = move.spec.to_string();
+    explanation.calls.push_back(std::move(call));
+    return false;
+  }
+
   void on_choice(const ChoiceMade& made) override {
     ExplainedCall call;
     call.op = made.op;
@@ -134,7 +148,7 @@ class Rehearsal : public MoveObserver, public ChoiceObserver {
     }
     call.output =
         make_spec(made.mesh, made.choice.output, made.output.shape, made.output.dtype).to_string();
-    const std::vector<std::size_t> taken = rules_of(made);
+    const std::vector<std::size_t> taken = sharding::rules_of(made.choice, made.rules.rules());
     for (std::size_t axis = 0; axis < taken.size(); ++axis) {
       call.axes.push_back(explain_axis(made, taken, axis));
     }

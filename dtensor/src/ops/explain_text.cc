@@ -44,6 +44,10 @@ std::string steps_text(const ExplainedArgument& argument) {
 
 /// "[R, S(1)] by all_to_all along tp: 48 bytes, 3.0 us".
 std::string way_text(const ExplainedArgument& argument) {
+  if (argument.blocks)
+    return "its dim " + std::to_string(argument.blocks->dim) + " moves by all_to_all along " +
+           argument.blocks->along + ": " + grouped_digits(argument.traffic().sent) + " bytes, " +
+           duration_text(argument.cost().seconds);
   if (!argument.way && !argument.crossing) return "as it is";
   return "to " + argument.wanted.to_string() + " by " + steps_text(argument) + ": " +
          grouped_digits(argument.traffic().sent) + " bytes, " +
@@ -97,6 +101,13 @@ object crossing_json(const ExplainedArgument& argument) {
                 {"seconds", argument.cost().seconds}};
 }
 
+object blocks_json(const ExplainedArgument& argument) {
+  return object{{"steps", "all_to_all along " + argument.blocks->along},
+                {"bytes_sent", argument.traffic().sent},
+                {"bytes_received", argument.traffic().received},
+                {"seconds", argument.cost().seconds}};
+}
+
 object call_json(const ExplainedCall& call) {
   array arguments, axes;
   for (const ExplainedArgument& argument : call.arguments) {
@@ -104,6 +115,7 @@ object call_json(const ExplainedCall& call) {
                {"now", argument.now.to_string()},
                {"wanted", argument.wanted.to_string()}};
     if (argument.crossing) one["way"] = crossing_json(argument);
+    if (argument.blocks) one["way"] = blocks_json(argument);
     if (argument.way) one["way"] = boost::json::parse(argument.way->to_json());
     arguments.push_back(std::move(one));
   }
@@ -123,11 +135,13 @@ object call_json(const ExplainedCall& call) {
 }  // namespace
 
 PlanCost ExplainedArgument::cost() const {
+  if (blocks) return blocks->cost;
   if (crossing) return crossing->plan.cost;
   return way ? way->chosen.cost : PlanCost();
 }
 
 Traffic ExplainedArgument::traffic() const {
+  if (blocks) return blocks->traffic;
   if (crossing) return crossing->traffic;
   return way ? way->chosen.traffic : Traffic();
 }

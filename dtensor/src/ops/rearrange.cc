@@ -86,7 +86,7 @@ Tensor flip_of_cut(const Tensor& a, const std::vector<int>& dims) {
   Tensor result = whole.empty() ? a : call(kFlip, a, FlippedDims{whole});
   for (const int dim : dims) {
     if (!is_cut_along(a, dim)) continue;
-    result = moved_along(result, dim, {{0, 0, a.size(dim)}}, BlockOrder::reversed);
+    result = moved_along("flip", result, dim, {{0, 0, a.size(dim)}}, BlockOrder::reversed);
   }
   return result;
 }
@@ -103,7 +103,8 @@ Tensor roll_of_cut(const Tensor& a, const std::vector<std::int64_t>& shifts,
       result = call(kRoll, result, FlippedDims{{dim}}, Shifts{{shifts[i]}});
     } else if (size > 0) {
       const std::int64_t by = (shifts[i] % size + size) % size;
-      result = moved_along(result, dim, {{0, by, size - by}, {size - by, 0, by}}, BlockOrder::kept);
+      result = moved_along("roll", result, dim, {{0, by, size - by}, {size - by, 0, by}},
+                           BlockOrder::kept);
     }
   }
   return result;

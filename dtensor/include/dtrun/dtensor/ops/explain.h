@@ -28,6 +28,14 @@ struct ExplainedCrossing {
   PlanMemory memory;  ///< of this rank, on both meshes' devices together
 };
 
+/// Elements that come to other places of a cut dim: flip(), roll().
+struct ExplainedBlocks {
+  int dim;
+  std::string along;  ///< the axes that cut it: "dp and tp"
+  Traffic traffic;    ///< of this rank
+  PlanCost cost;
+};
+
 struct ExplainedArgument {
   Shape shape;
   DType dtype = DType::f32;
@@ -35,6 +43,7 @@ struct ExplainedArgument {
   Layout wanted;
   std::optional<PlanExplanation> way = {};  ///< none where it lies so already, or goes further
   std::optional<ExplainedCrossing> crossing = {};
+  std::optional<ExplainedBlocks> blocks = {};
   Placements held = placements_of({now, wanted});  ///< keep the sizes of ragged shards
 
   PlanCost cost() const;
