@@ -211,7 +211,10 @@ class Batch {
 
 void train(const Options& options, const DeviceMesh& mesh) {
   const bool speaks = dist::get_rank() == 0;
-  const std::string data = options.data.empty() ? fetched_or_made() : options.data;
+  // What the first rank finds holds for all: else they would learn different sets.
+  std::vector<std::string> chosen = {options.data.empty() ? fetched_or_made() : options.data};
+  dist::broadcast_object_list(chosen, 0);
+  const std::string& data = chosen[0];
   const bool made = data == kMade;
   const Samples samples = made ? made_samples() : read_samples(data);
   if (speaks) print("digits: {}", made ? "made ones (tests/lab/digits fetches real ones)" : data);

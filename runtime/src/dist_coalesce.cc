@@ -14,7 +14,7 @@ Coalesce::Coalesce(const ProcessGroup& group, Site site)
 
 Coalesce::~Coalesce() {
   if (recording_ == nullptr) return;
-  if (std::uncaught_exceptions() == exceptions_) recording_->forgotten();
+  if (std::uncaught_exceptions() == exceptions_) recording_->abort_group();
   recording_->close();
   recording_->drop(std::make_exception_ptr(
       base::Error(base::ErrorCode::kUsage, "the call was never started",
@@ -25,9 +25,10 @@ Work Coalesce::end() {
   if (recording_ == nullptr)
     throw base::Error(base::ErrorCode::kUsage, "end() of a dist::Coalesce that has ended", "",
                       "make a scope for each list of calls");
+  recording_->require_own_thread();
   const std::unique_ptr<Recording> ended = std::move(recording_);
   ended->close();
-  return ended->begin();
+  return ended->start_all();
 }
 
 }  // namespace dtrun::dist

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "all_works.h"
+#include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 
 namespace dtrun::dist {
@@ -20,28 +21,32 @@ Recording* find_recording(const ProcessGroup& group) {
   return recording;
 }
 
-Work RecordedCall::begun() {
+RecordedCall::Known RecordedCall::known() {
   const std::scoped_lock lock(mutex_);
-  if (dropped_) std::rethrow_exception(dropped_);
-  if (!has_begun_)
+  return {has_begun_, work_, dropped_};
+}
+
+void RecordedCall::wait(base::Deadline deadline) {
+  const Known now = known();
+  if (now.dropped) std::rethrow_exception(now.dropped);
+  if (!now.has_begun)
     throw Error(ErrorCode::kUsage, "wait() for a call in a dist::Coalesce that has not ended", "",
                 "call end() first, and wait for what it returns");
-  return work_;
+  now.work.wait(deadline);
 }
 
 bool RecordedCall::is_completed() {
-  const std::scoped_lock lock(mutex_);
-  return dropped_ != nullptr || (has_begun_ && work_.is_completed());
+  const Known now = known();
+  return now.dropped != nullptr || (now.has_begun && now.work.is_completed());
 }
 
 std::exception_ptr RecordedCall::exception() {
-  const std::scoped_lock lock(mutex_);
-  return has_begun_ ? work_.exception() : dropped_;
+  const Known now = known();
+  return now.has_begun ? now.work.exception() : now.dropped;
 }
 
 int RecordedCall::source_rank() {
-  const std::scoped_lock lock(mutex_);
-  return work_.source_rank();
+  return known().work.source_rank();
 }
 
 void RecordedCall::begin(const std::shared_ptr<RecordedCall>& call, const Work& work) {
@@ -76,8 +81,15 @@ Recording::Recording(ProcessGroup group, Site site)
   innermost_recording = this;
 }
 
+void Recording::require_own_thread() const {
+  if (std::this_thread::get_id() == thread_) return;
+  throw Error(ErrorCode::kUsage, "end() of " + name() + " on another thread",
+              "it lists the calls of the thread that made it", "call end() on that thread");
+}
+
 void Recording::close() {
   if (!open_) return;
+  DT_CHECK(std::this_thread::get_id() == thread_);
   open_ = false;
   // Scopes may be ended in another order than they were made in.
   Recording** link = &innermost_recording;
@@ -124,7 +136,7 @@ Work Recording::record(const P2POp& message, const MessageOptions& options) {
   return Work(given_.emplace_back(std::make_shared<RecordedCall>()));
 }
 
-std::vector<Work> Recording::begin_each() {
+std::vector<Work> Recording::start_each() {
   if (!messages_.empty()) {
     const std::vector<Work> works = batch_isend_irecv(messages_, group_, site_);
     for (std::size_t i = 0; i < works.size(); ++i) RecordedCall::begin(given_[i], works[i]);
@@ -138,10 +150,10 @@ std::vector<Work> Recording::begin_each() {
   return works;
 }
 
-Work Recording::begin() {
+Work Recording::start_all() {
   const Work::State::Clock::time_point started = Work::State::Clock::now();
   try {
-    return all_of(begin_each(), started);
+    return all_of(start_each(), started);
   } catch (...) {
     drop(std::current_exception());
     throw;
@@ -152,7 +164,7 @@ void Recording::drop(const std::exception_ptr& error) {
   for (const std::shared_ptr<RecordedCall>& call : given_) call->drop(error);
 }
 
-void Recording::forgotten() noexcept {
+void Recording::abort_group() noexcept {
   if (given_.empty()) return;
   try {
     group_.abort(name() + " was left without end()");

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,7 +18,8 @@ namespace dtrun::dist {
 /// A call that begins when its scope ends, and is the operation from then on.
 class RecordedCall : public Work::State {
  public:
-  void wait(base::Deadline deadline) override { begun().wait(deadline); }
+  /// @throws Error kUsage before the scope's end, and what the call was dropped with
+  void wait(base::Deadline deadline) override;
   bool is_completed() override;
   std::exception_ptr exception() override;
   int source_rank() override;
@@ -27,8 +29,14 @@ class RecordedCall : public Work::State {
   void drop(const std::exception_ptr& error);
 
  private:
-  /// @throws Error kUsage before that, and what it was dropped with
-  Work begun();
+  /// What is known now. It is asked outside of the lock: an operation that is asked may carry on
+  /// others, and call what waits for them.
+  struct Known {
+    bool has_begun;
+    Work work;
+    std::exception_ptr dropped;
+  };
+  Known known();
   void end_with(const std::exception_ptr& error);
 
   std::mutex mutex_;
@@ -45,8 +53,10 @@ class Recording {
   ~Recording() { close(); }
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
-  /// From now on calls are carried out.
+  /// From now on calls are carried out. On the thread that opened it.
   void close();
+  /// @throws Error kUsage on another thread than the one that opened it
+  void require_own_thread() const;
 
   /// @param start makes the same call again @throws Error kUsage where the kind is not that of the
   /// other calls
@@ -56,17 +66,17 @@ class Recording {
   [[noreturn]] void refuse(const char* call) const;
 
   /// Starts all. @throws what one throws; the others are dropped with it
-  Work begin();
+  Work start_all();
   void drop(const std::exception_ptr& error);
   /// Leaves nobody in doubt: aborts the group, unless there are no calls.
-  void forgotten() noexcept;
+  void abort_group() noexcept;
 
   const ProcessGroup& group() const { return group_; }
   Recording* outer() const { return outer_; }
 
  private:
   void require(collectives::OpKind kind) const;
-  std::vector<Work> begin_each();
+  std::vector<Work> start_each();
   std::string name() const;  ///< "dist::Coalesce at train.cc:12 in group 'world'"
 
   struct Call {
@@ -76,6 +86,7 @@ class Recording {
   const ProcessGroup group_;
   const Site site_;
   Recording* outer_;
+  const std::thread::id thread_ = std::this_thread::get_id();
   bool open_ = true;
   collectives::OpKind kind_ = collectives::OpKind::none;  ///< send: messages of both directions
   std::vector<Call> calls_;

@@ -148,6 +148,7 @@ TEST(CrossMeshTest, ItSendsJustTheBytesThatArePredicted) {
     std::atomic<std::size_t> moves = 0, compared = 0;
     test::run_ranks(6, {.transport = transport}, [&](const ProcessGroup& group) {
       collectives::set_default_group(&group);
+      std::size_t number = 0;
       const DeviceMesh pair("cpu", {0, 1}), square("cpu", {{2, 3}, {4, 5}}),
           all("cpu", {{5, 4, 3}, {2, 1, 0}});
       for (const auto& [from, to] : {std::pair(pair, square), std::pair(square, pair),
@@ -157,6 +158,8 @@ TEST(CrossMeshTest, ItSendsJustTheBytesThatArePredicted) {
             const Tensor x = zeros(shape, from, before.placements());
             SCOPED_TRACE(std::to_string(group.rank()) + " " + x.spec().to_string());
             for (const Layout& after : all_layouts(shape, to.shape(), {ReduceOp::sum})) {
+              // All ranks count alike.
+              if (number++ % testing_support::one_in(7) != 0) continue;
               ++moves;
               compared += expect_bytes_as_predicted(x, to, after) ? 1 : 0;
             }

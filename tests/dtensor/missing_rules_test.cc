@@ -28,14 +28,14 @@ using sharding::AxisRule;
 const char* const kFewExtremes =
     "keeps the order of this operand's elements, or turns it: Partial(max) and Partial(min) come "
     "of "
-    "amax and amin never_alone, and their few elements are reduced there";
+    "amax and amin alone, and their few elements are reduced there";
 const char* const kRarelyTwo =
     "linear in two operands at once, or in one beside the others' cuts: the other is rarely "
     "Partial";
 const char* const kValueUnseen = "linear where it pads with zeros, and rules do not see the value";
 const char* const kHeads = "the features of the values are cut by heads, which are another dim";
 const char* const kOfTheSample =
-    "true of the sample's numbers never_alone, which give one result for all";
+    "true of the sample's numbers alone, which give one result for all";
 
 /// Of the rules with Partial(max) and Partial(min), and no other Partial or cut.
 const std::map<const char*, std::set<std::string>> kExtremes = {

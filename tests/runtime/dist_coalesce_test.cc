@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
+#include <optional>
+#include <thread>
 
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/runtime/dist_objects.h"
@@ -62,6 +65,35 @@ TEST(CoalesceTest, NothingIsSentBeforeTheEndAndAllIsThereAfterIt) {
     all_reduce(sum);
     EXPECT_EQ(sum.to_vector(), Numbers{18});
     EXPECT_EQ(error_of([&] { static_cast<void>(together.end()); })->code(), ErrorCode::kUsage);
+  });
+}
+
+// Who polls carries operations on, and calls what waits for them, on its own stack.
+TEST(CoalesceTest, WhatWaitsForACallMayAskItWhileItIsPolled) {
+  run_dist_ranks(2, [](int rank) {
+    const Tensor sum = row({rank + 1.0});
+    Coalesce together;
+    const Work call = all_reduce(sum);
+    std::atomic<bool> was_over = false;
+    const Work behind =
+        call.then([&](const std::exception_ptr&) { was_over = call.is_completed(); });
+    const Work all = together.end();
+    while (!call.is_completed() || !behind.is_completed()) std::this_thread::yield();
+    all.wait();
+    EXPECT_TRUE(was_over);
+    EXPECT_EQ(sum.to_vector(), Numbers{3});
+  });
+}
+
+TEST(CoalesceTest, ItEndsOnItsOwnThread) {
+  run_dist_ranks(1, [](int) {
+    Coalesce together;
+    std::optional<base::Error> refused;
+    std::thread([&] { refused = error_of([&] { static_cast<void>(together.end()); }); }).join();
+    ASSERT_TRUE(refused.has_value());
+    EXPECT_EQ(refused->code(), ErrorCode::kUsage);
+    EXPECT_THAT(refused->what(), HasSubstr("on another thread"));
+    together.end().wait();
   });
 }
 

@@ -38,9 +38,12 @@ struct Subject {
   std::function<void(int size, const test::RankBody& body)> run;
   std::vector<int> worlds = {1, 2, 3, 4, 5, 6, 7, 8, 9};
   std::vector<DType> dtypes = {std::begin(tensors::kAllDTypes), std::end(tensors::kAllDTypes)};
-  /// Elements of a tensor or piece: those that meet all settings, and those that take turns at them.
+  /// Elements of a tensor or piece: those that meet all settings, and those that take turns at
+  /// them.
   std::vector<std::int64_t> counts = {0, 1, 7, 1023};
   std::vector<std::int64_t> large_counts = {65536 + 3};
+  /// The large ones meet every dtype, op and kind.
+  bool large_meet_all = false;
   /// Of what means something for the dtype at all. Kinds without a reduction are asked with sum.
   std::function<bool(OpKind kind, DType dtype, ReduceOp op)> supports =
       [](OpKind, DType, ReduceOp) { return true; };

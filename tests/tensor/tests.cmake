@@ -28,12 +28,12 @@ target_link_libraries(dtrun_simulated_cuda
 dtrun_test(tensor/tests LINKS dtrun_simulated_cuda dtrun_tensor_goldens
   SOURCES attention half dtype shape view copy literal reduce_kernel ops random caching_allocator cuda_stream device_families device_map device_operations dlpack npy safetensors printing golden_ops operator_golden optimizer pointwise reduction rows strided thread_pool host_memory vector_registers)
 target_include_directories(tensor_tests SYSTEM PRIVATE ${OPENBLAS_INCLUDE_DIR})
-# The kernels that ask which vector registers they may use, once more with fewer: so one machine tests all that it can run. With
-# as many as there are it is the same as above.
+# The kernels that ask which vector registers they may use, once more with fewer: so one machine tests the narrower variants,
+# too; but not what the loader chooses (multiversion.h).
 foreach(capability default avx2)
   add_test(NAME tensor_tests.with_${capability}
     COMMAND tensor_tests "--gtest_filter=AttentionTest.*:GoldenOpsTest.*:OperatorGoldenTest.*:OpsTest.*:PhiloxTest.*:PointwiseTest.*:RandomTest.*:RowsTest.*:SumTest.*")
-  set_tests_properties(tensor_tests.with_${capability} PROPERTIES LABELS tensor TIMEOUT 300
+  set_tests_properties(tensor_tests.with_${capability} PROPERTIES LABELS tensor TIMEOUT 300 PROCESSORS 2
     ENVIRONMENT DTRUN_CPU_CAPABILITY=${capability} SKIP_REGULAR_EXPRESSION "but this processor has no ${capability}")
 endforeach()
 # Also a program that scripts/gpu-check takes to a machine with a GPU.

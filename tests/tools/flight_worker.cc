@@ -1,6 +1,6 @@
 // A rank whose job comes to an end, or to none, for a reason that its last operations show:
 //     flight_worker fail|hang|hang-once|stop|circle|kill|timeout
-// hang-once comes in a round that is a restart. With timeout the others wait one second.
+// hang-once comes in a round that is a restart. With timeout the others wait five seconds.
 // With work it ends well, after calls of every kind.
 #include <sched.h>
 #include <signal.h>
@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
   Tensor numbers = ones({8});
   if (mode == "circle") dist::recv(numbers, is_second ? 0 : 1);
   dist::OpOptions options;
-  if (mode == "timeout") options.timeout = std::chrono::seconds(1);
+  if (mode == "timeout") options.timeout = std::chrono::seconds(5);
   dist::all_reduce(numbers, ReduceOp::sum, options);
   dist::destroy_process_group();
   return 0;

@@ -79,7 +79,8 @@ void distribute_module(nn::Module& module, const DeviceMesh& mesh,
                 "it was distributed by an earlier call, whose hooks it has",
                 "one call for the whole model");
   }
-  if (mesh.has_this_rank()) check_same_model("distribute_module", module, mesh.group(), site);
+  if (mesh.has_this_rank())
+    check_same_model("distribute_module", module, mesh.group(), site, "", mesh.device());
   module.is_on_mesh_ = true;
   for (const auto& [path, within] : module.named_modules()) {
     if (options.partition) options.partition(path, *within, mesh);

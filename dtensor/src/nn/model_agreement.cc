@@ -78,8 +78,9 @@ tensors::Device device_of(const nn::Module& module) {
 }  // namespace
 
 void check_same_model(const char* call, const nn::Module& module, const ProcessGroup& group,
-                      const Tensor::Site& site, const std::string& more) {
-  const tensors::Device device = device_of(module);
+                      const Tensor::Site& site, const std::string& more,
+                      std::optional<tensors::Device> given) {
+  const tensors::Device device = given.value_or(device_of(module));
   const std::string text = text_of(module) + "no more parameters and buffers\n" + more;
   const std::vector<std::int64_t> words = digests(text, group, device, site);
   int differs = 0;

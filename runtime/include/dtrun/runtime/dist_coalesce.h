@@ -2,10 +2,11 @@
 // _coalescing_manager. Its tensors stay where they are: nothing is flattened.
 //
 //   dist::Coalesce together(group);
-//   for (const Tensor& gradient : gradients) dist::all_reduce(gradient, ReduceOp::avg, {.group =
-//   group}); together.end().wait();
+//   for (const Tensor& each : gradients) dist::all_reduce(each, ReduceOp::avg, {.group = group});
+//   together.end().wait();
 //
-// Until end() the calls of dist:: in that group only make a list. The list holds collectives of one
+// Until end() the collectives and messages of dist:: in that group only make a list; a tensor is
+// read at end(). Calls that make groups or meshes run at once. The list holds collectives of one
 // kind, each with its own reduce op, root, factor and timeout, or isend() and irecv(), which become
 // one batch_isend_irecv(). What does not fit throws Error kUsage and is left out of the list: calls
 // of another kind, and those that cannot wait (barrier, monitored_barrier, send, recv, calls of
@@ -37,9 +38,10 @@ class Coalesce {
   static void* operator new(std::size_t) = delete;  // scopes nest
 
   /// Starts all calls in the order in which they were made; later calls are no longer listed.
-  /// @return the Work of all of them. Those that the calls have returned are each call's own:
-  /// before end() their wait() throws Error kUsage. @throws what a call throws that cannot start,
-  /// which ends this scope: those before it are in flight, those behind it fail with the same error
+  /// On the thread that made the scope. @return the Work of all of them. Those that the calls have
+  /// returned are each call's own: before end() their wait() throws Error kUsage. @throws what a
+  /// call throws that cannot start, which ends this scope: those before it are in flight, those
+  /// behind it fail with the same error
   [[nodiscard]] Work end();
 
  private:
