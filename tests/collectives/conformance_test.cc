@@ -14,6 +14,8 @@
 namespace dtrun::collectives {
 namespace {
 
+using conformance::Breadth;
+using conformance::build_breadth;
 using conformance::Part;
 using conformance::Subject;
 

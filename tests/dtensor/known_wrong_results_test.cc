@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "dtensor/gradient_check.h"
 #include "dtensor/vector_tensor.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/move/comm_counter.h"
@@ -25,7 +26,6 @@ namespace {
 
 using collectives::ProcessGroup;
 
-constexpr tensors::TensorOptions kDoubles{.dtype = DType::f64};
 constexpr Tolerance kExact{0, 0};
 constexpr Tolerance kRounded{1e-12, 1e-12};
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <random>
 
+#include "dtensor/gradient_check.h"
 #include "dtensor/rank_world.h"
 #include "dtensor/vector_tensor.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -21,7 +22,6 @@
 namespace dtrun::dtensor {
 namespace {
 
-constexpr tensors::TensorOptions kDoubles{.dtype = DType::f64};
 constexpr int kSteps = 25;
 
 /// The same tensor twice.
