@@ -185,9 +185,12 @@ std::optional<Options> read_options(int argc, char** argv) {
     const auto found = settings.find(name);
     if (found == settings.end()) refuse("there is no option " + name, "train_gpt --help");
     const Setting& setting = found->second;
-    const bool is_alone = i + 1 == argc || std::string(argv[i + 1]).starts_with("--");
-    if (i + 1 == argc && setting.alone.empty()) refuse(name + " lacks its value", setting.meaning);
-    const std::string value = is_alone && !setting.alone.empty() ? setting.alone : argv[++i];
+    const bool is_last = i + 1 == argc;
+    const bool may_stand_alone = !setting.alone.empty();
+    if (is_last && !may_stand_alone) refuse(name + " lacks its value", setting.meaning);
+    const bool stands_alone =
+        may_stand_alone && (is_last || std::string(argv[i + 1]).starts_with("--"));
+    const std::string value = stands_alone ? setting.alone : argv[++i];
     if (!setting.set(value)) refuse(name + " " + value + " is not understood", setting.meaning);
   }
   if (options.width % options.heads != 0)

@@ -128,8 +128,8 @@ struct RankGone {
 
 struct GuardNote {
   int round = 0;
-  int stack_of =
-      -1;  ///< of a kNote: the rank of this node whose stack is to be shown, too; -1: none
+  /// Of a kNote: the rank of this node whose stack is to be shown, too; -1: none.
+  int stack_of = -1;
 };
 
 /// The end of the rank because of which the group ends.
