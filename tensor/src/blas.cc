@@ -18,6 +18,7 @@
 #include "onednn.h"
 #include "openblas.h"
 #include "packed_bf16.h"
+#include "packed_floats.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -359,6 +360,7 @@ void multiply_integers(const MatrixView& a, const MatrixView& b, T* result,
 template <typename T>
 void multiply_floats(const MatrixView& a, const MatrixView& b, T* result, const ProductForm& form) {
   if (form.alpha_as<T>() == 0) return scale_addend(form, a.rows, b.columns, result);
+  if (suits_packing(a, b, form)) return multiply_packed(a, b, result, form);
   gemm_in_tiles(a, b, result, form);
 }
 

@@ -1,5 +1,5 @@
-// One matrix product, and what is added to it: oneDNN or OpenBLAS (onednn.h, openblas.h), products
-// of bf16 (packed_bf16.h), or own loops.
+// One matrix product, and what is added to it: own code (packed_floats.h, packed_bf16.h), oneDNN or
+// OpenBLAS (onednn.h, openblas.h).
 #pragma once
 
 #include <cstdint>
@@ -66,11 +66,11 @@ struct ProductForm {
   }
 };
 
-/// The product, row-major, in that form. f32: oneDNN where it is found and the faster one, else
-/// OpenBLAS; f64: OpenBLAS; both leave a and b unread where alpha is 0. bf16: products of pairs
-/// (AMX, AVX-512) where the CPU has them; f16, and bf16 elsewhere: f32 blocks; the sum with the
-/// addend is rounded once. i64, i32, u8: own loops, which wrap and want row-major inputs. Other
-/// dtypes: DT_CHECK.
+/// The product, row-major, in that form. f32 and f64: packed_floats.h where that is the fastest
+/// way, else OpenBLAS, or oneDNN for f32 where it is found and faster; all leave a and b unread
+/// where alpha is 0. bf16: products of pairs (AMX, AVX-512) where the CPU has them; f16, and bf16
+/// elsewhere: f32 blocks; the sum with the addend is rounded once. i64, i32, u8: own loops, which
+/// wrap and want row-major inputs. Other dtypes: DT_CHECK.
 void multiply_matrices(DType dtype, const MatrixView& a, const MatrixView& b, void* result,
                        const ProductForm& form = {});
 

@@ -358,7 +358,7 @@ TEST(OpsTest, HalfProductsKeepInfinitiesAndNan) {
 
 TEST(OpsTest, ProductsHaveTheSameBitsForEveryNumberOfThreads) {
   const int before = num_threads();
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
     for (const Shape& shape : {Shape{300, 200}, Shape{40, 900}}) {
       const LocalTensor a = randn(shape, {.seed = 5}).to(dtype);
       const LocalTensor b = randn({shape[1], 700}, {.seed = 6}).to(dtype);
@@ -386,6 +386,45 @@ TEST(OpsTest, LargeProductsAreRightHoweverTheirSidesLie) {
     for (const LocalTensor& b : {right, turned(right), spread(right)}) {
       const LocalTensor wrong = sub(matmul(a, b).to(DType::f64), exact);
       EXPECT_LT(amax(abs(wrong)).item(), 1e-4);
+    }
+  }
+}
+
+TEST(OpsTest, PackedProductsAreExactAtEveryEdge) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto numbers = [](std::int64_t rows, std::int64_t columns, int step) {
+    return sub(remainder(arange(rows * columns) * step, 7).view({rows, columns}), 3);
+  };
+  const auto turned = [](const LocalTensor& a) {
+    return a.transpose(0, 1).contiguous().transpose(0, 1);
+  };
+  const auto spread = [](const LocalTensor& a) {
+    return empty({a.size(0), 700}, {a.dtype()}).narrow(1, 2, a.size(1)).copy_(a);
+  };
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    // Of rows, of k and of columns: whole blocks, one more, and a few.
+    for (const Shape& sizes :
+         {Shape{192, 256, 192}, Shape{97, 513, 97}, Shape{769, 257, 104}, Shape{100, 100, 1043}}) {
+      const LocalTensor a = numbers(sizes[0], sizes[1], 11), b = numbers(sizes[1], sizes[2], 17);
+      const LocalTensor exact = matmul(a, b);
+      const LocalTensor whole = numbers(sizes[0], sizes[2], 5);
+      const LocalTensor left = a.to(dtype), right = b.to(dtype);
+      for (const LocalTensor& x : {left, turned(left), spread(left)}) {
+        for (const LocalTensor& y : {right, turned(right)}) {
+          EXPECT_TRUE(equal(matmul(x, y), exact.to(dtype)))
+              << dtype_name(dtype) << " " << shape_to_string(sizes);
+        }
+        for (const LocalTensor& sum : {whole, whole[0], whole.narrow(1, 1, 1), whole[0][1]}) {
+          for (const int beta : {1, 3}) {
+            EXPECT_TRUE(equal(add_matmul(sum.to(dtype), x, right, {.beta = beta}),
+                              add(exact, mul(sum, beta)).to(dtype)))
+                << dtype_name(dtype) << " " << shape_to_string(sizes) << " "
+                << shape_to_string(sum.shape()) << " " << beta;
+          }
+        }
+        EXPECT_TRUE(
+            equal(add_matmul(full({1}, nan, {dtype}), x, right, {.beta = 0}), exact.to(dtype)));
+      }
     }
   }
 }

@@ -24,7 +24,7 @@ struct TileProduct {
   const A* right;
   std::int64_t right_row;
   std::int64_t rows;
-  std::int64_t columns;  ///< a multiple of kTileLanes
+  std::int64_t columns;  ///< a multiple of kTileLanes; with AVX2 of two vectors
   std::int64_t inner;
   TileSum sum;
 };
