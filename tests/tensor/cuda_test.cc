@@ -131,6 +131,9 @@ TEST_F(CudaTest, ClassRowsAreAsOnTheHost) {
 TEST_F(CudaTest, ConvolutionsAreAsOnTheHost) {
   expect_convolutions_as_on_host(kGpu);
 }
+TEST_F(CudaTest, AttentionIsAsOnTheHost) {
+  expect_attention_as_on_host(kGpu);
+}
 TEST_F(CudaTest, PicksAreAsOnTheHost) {
   expect_picks_as_on_host(kGpu);
 }

@@ -11,6 +11,7 @@ void expect_scans_as_on_host(Device device);
 void expect_rows_as_on_host(Device device);
 void expect_class_rows_as_on_host(Device device);
 void expect_convolutions_as_on_host(Device device);
+void expect_attention_as_on_host(Device device);
 void expect_picks_as_on_host(Device device);
 void expect_placements_as_on_host(Device device);
 void expect_rearrangements_as_on_host(Device device);

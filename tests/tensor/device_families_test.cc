@@ -32,6 +32,9 @@ TEST_F(DeviceFamiliesTest, ClassRowsAreAsOnTheHost) {
 TEST_F(DeviceFamiliesTest, ConvolutionsAreAsOnTheHost) {
   expect_convolutions_as_on_host(kSecondGpu);
 }
+TEST_F(DeviceFamiliesTest, AttentionIsAsOnTheHost) {
+  expect_attention_as_on_host(kSecondGpu);
+}
 TEST_F(DeviceFamiliesTest, PicksAreAsOnTheHost) {
   expect_picks_as_on_host(kSecondGpu);
 }

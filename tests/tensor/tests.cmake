@@ -18,7 +18,7 @@ target_link_libraries(dtrun_tensor_goldens
 
 # A CUDA device whose memory is the host's, and what every device must do.
 add_library(dtrun_simulated_cuda STATIC
-  tensor/device_comparison.cc tensor/device_creation.cc tensor/device_families.cc tensor/device_map.cc tensor/device_optimizer.cc
+  tensor/device_attention.cc tensor/device_comparison.cc tensor/device_creation.cc tensor/device_families.cc tensor/device_map.cc tensor/device_optimizer.cc
   tensor/device_rows.cc tensor/device_suite.cc tensor/simulated_cuda.cc
   tensor/simulated_devices.cc)
 target_include_directories(dtrun_simulated_cuda PRIVATE ${PROJECT_SOURCE_DIR}/tensor/src)

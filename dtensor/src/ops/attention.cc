@@ -275,7 +275,7 @@ Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const
   const double length = static_cast<double>(std::max<std::int64_t>(query.size(-1), 1));
   const Sight sight{options.scale.value_or(1 / std::sqrt(length)), options.is_causal};
   const bool learns_mask = mask.defined() && mask.requires_grad() && Graph::is_on();
-  if (options.dropout_p != 0 || learns_mask || !query.device().is_cpu()) {
+  if (options.dropout_p != 0 || learns_mask) {
     Tensor weights = attention_weights(query, key, mask, sight);
     if (options.dropout_p != 0) weights = dropout(weights, {.p = options.dropout_p});
     return matmul(weights, value);

@@ -10,7 +10,9 @@
 #include "ops/attention_few.h"
 #include "ops/attention_operand.h"
 #include "ops/attention_scores.h"
+#include "ops/device_attention.h"
 #include "ops/map_call.h"
+#include "require.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -26,7 +28,7 @@ namespace {
 
 void require_matrices(std::string_view name, const LocalTensor& query, const LocalTensor& other,
                       const Shape& shape) {
-  require_host(name, other);
+  require_one_device(name, query, other);
   if (other.dtype() != query.dtype()) refuse(name, query, other, "the dtypes differ");
   if (other.shape() != shape) {
     refuse(name, query, other, fmt::format("the second should be {}", shape_to_string(shape)));
@@ -35,7 +37,6 @@ void require_matrices(std::string_view name, const LocalTensor& query, const Loc
 
 void require_operands(std::string_view name, const LocalTensor& query, const LocalTensor& key,
                       const LocalTensor& value) {
-  require_host(name, query);
   if (query.dim() < 2 || key.dim() < 2 || value.dim() < 2) {
     refuse(name, query, key, "each has two dims at least");
   }
@@ -287,6 +288,7 @@ bool suits_bf16_tiles(const LocalTensor& query, const LocalTensor& key) {
 Attended attention(const LocalTensor& query, const LocalTensor& key, const LocalTensor& value,
                    const AttentionForm& form) {
   require_operands("attention", query, key, value);
+  if (!query.device().is_cpu()) return device_attention(query, key, value, form);
   const bool is_double = query.dtype() == DType::f64;
   const Attended result{
       empty(with_batch_of(query, query.size(-2), value.size(-1)), {query.dtype()}),
@@ -312,6 +314,8 @@ AttentionGradients attention_backward(const LocalTensor& gradient, const LocalTe
   const Shape output = with_batch_of(query, query.size(-2), value.size(-1));
   require_matrices("attention_backward", query, gradient, output);
   require_matrices("attention_backward", query, forward.output, output);
+  if (!query.device().is_cpu())
+    return device_attention_backward(gradient, query, key, value, forward, form);
   const AttentionGradients result{empty(query.shape(), {query.dtype()}),
                                   empty(key.shape(), {query.dtype()}),
                                   empty(value.shape(), {query.dtype()})};

@@ -1,6 +1,6 @@
 // Attention in tiles: the scores of some queries and some keys at a time, which are weighed as they
-// come (Dao et al., "FlashAttention", 2022). Memory grows with L + S. On CPUs only; @throws Error
-// kUnavailable elsewhere.
+// come (Dao et al., "FlashAttention", 2022). Memory grows with L + S. On CUDA devices 256 queries at
+// a time meet all keys that one of them sees, in the device library's products.
 #pragma once
 
 #include <cstdint>
