@@ -7,7 +7,9 @@
 #include <algorithm>
 
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/ops/attention.h"
 #include "dtrun/tensor/ops/index.h"
+#include "tensor/device_comparison.h"
 #include "tensor/simulated_device_test.h"
 
 namespace dtrun::tensors {
@@ -67,6 +69,21 @@ TEST_F(DeviceFamiliesTest, OnlyWhatLooksAtPositionsWaitsForTheDevice) {
   index_select(a, 0, classes);
   const std::vector<std::string> calls = simulation_.calls();
   EXPECT_NE(std::find(calls.begin(), calls.end(), "stream_synchronize"), calls.end());
+}
+
+TEST(SmallDeviceTest, AttentionHoldsNoWeightForEachPair) {
+  if (!cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+  // The weights of all pairs alone would be 64 MiB.
+  constexpr std::int64_t kPositions = 4096;
+  constexpr Device kGpu{DeviceType::cuda, 0};
+  cuda::SimulatedCuda simulation({.devices = 1, .bytes = std::size_t{60} << 20});
+  cuda::CudaContext context(cuda::SimulatedCuda::api(), cuda::SimulatedCuda::blas());
+  const cuda::ContextGuard guard(context);
+  const LocalTensor host = randn({kPositions, 8}, {1}), x = host.to(kGpu);
+  const Attended attended = attention(x, x, x, {.scale = 0.3});
+  expect_close(attended.output, attention(host, host, host, {.scale = 0.3}).output, kGpu, "output");
+  const AttentionGradients back = attention_backward(x, x, x, x, attended, {.scale = 0.3});
+  EXPECT_GT(sum(abs(back.key)).item(), 0);
 }
 
 }  // namespace
