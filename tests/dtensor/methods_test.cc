@@ -141,6 +141,7 @@ std::vector<MethodPair> methods_of_reductions(const Tensor& x) {
           {"argmin", x.argmin(0), argmin(x, 0)},
           {"var", x.var({1}, 0, true), var(x, {1}, 0, true)},
           {"stddev", x.stddev({1}, 0), stddev(x, {1}, 0)},
+          {"std", x.std({1}, 0), dtensor::std(x, {1}, 0)},
           {"norm", x.norm(1, {1}), norm(x, 1, {1})},
           {"logsumexp", x.logsumexp({1}), logsumexp(x, {1})},
           {"cumsum", x.cumsum(1), cumsum(x, 1)},

@@ -70,6 +70,9 @@ Tensor ReductionMethods::stddev(const std::vector<int>& dims, double correction,
                                 bool keepdim) const {
   return dtensor::stddev(self(), dims, correction, keepdim);
 }
+Tensor ReductionMethods::std(const std::vector<int>& dims, double correction, bool keepdim) const {
+  return dtensor::std(self(), dims, correction, keepdim);
+}
 Tensor ReductionMethods::norm(double power, const std::vector<int>& dims, bool keepdim) const {
   return dtensor::norm(self(), power, dims, keepdim);
 }

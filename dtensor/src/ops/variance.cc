@@ -109,5 +109,8 @@ Tensor stddev(const Tensor& a, const std::vector<int>& dims, double correction, 
   if (!is_cut_along(x, reduced)) return call(kStddev, x, reduced, Correction{correction});
   return spread_of_cut(kStddev, x, reduced, correction, tensors::sqrt);
 }
+Tensor std(const Tensor& a, const std::vector<int>& dims, double correction, bool keepdim) {
+  return stddev(a, dims, correction, keepdim);
+}
 
 }  // namespace dtrun::dtensor

@@ -32,6 +32,7 @@ class ReductionMethods {
   Tensor var(const std::vector<int>& dims = {}, double correction = 1, bool keepdim = false) const;
   Tensor stddev(const std::vector<int>& dims = {}, double correction = 1,
                 bool keepdim = false) const;
+  Tensor std(const std::vector<int>& dims = {}, double correction = 1, bool keepdim = false) const;
   Tensor norm(double power = 2, const std::vector<int>& dims = {}, bool keepdim = false) const;
   Tensor logsumexp(const std::vector<int>& dims = {}, bool keepdim = false) const;
   Tensor cumsum(int dim) const;

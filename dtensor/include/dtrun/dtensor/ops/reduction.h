@@ -39,6 +39,9 @@ Tensor var(const Tensor& a, const std::vector<int>& dims = {}, double correction
 /// torch.std: the root of var. Its gradient is 0 where all elements are equal.
 Tensor stddev(const Tensor& a, const std::vector<int>& dims = {}, double correction = 1,
               bool keepdim = false);
+/// The same by PyTorch's name. Where the namespace std is seen, too: dtrun::std(x), or x.std().
+Tensor std(const Tensor& a, const std::vector<int>& dims = {}, double correction = 1,
+           bool keepdim = false);
 /// torch.linalg.vector_norm: any power, also 0 (the number of nonzero elements) and the infinities.
 /// The gradient is 0 where the norm is 0.
 Tensor norm(const Tensor& a, double power = 2, const std::vector<int>& dims = {},
