@@ -466,6 +466,41 @@ TEST(SumTest, SixteenLanesThenPairs) {
   EXPECT_EQ(sum(randn({3000}, {.seed = 1})).item(), expected);
 }
 
+TEST(SumTest, AnyNumberOfBlocksIsJoinedInHalves) {
+  constexpr std::int64_t kBlock = 1024;
+  const LocalTensor values = randn({70 * kBlock}, {.seed = 2});
+  const LocalTensor factors = add(mul(values, 0.001), 1);
+  const std::vector<double> blocks = sum(values.view({70, kBlock}), {1}).to_vector();
+  const std::vector<double> products = prod(factors.view({70, kBlock}), 1).to_vector();
+  const std::function<float(std::size_t, std::size_t, bool)> joined =
+      [&](std::size_t first, std::size_t count, bool adds) -> float {
+    if (count == 1) return static_cast<float>((adds ? blocks : products)[first]);
+    const float left = joined(first, count / 2, adds);
+    const float right = joined(first + count / 2, count - count / 2, adds);
+    return adds ? left + right : left * right;
+  };
+  for (std::int64_t count = 1; count <= 70; ++count) {
+    const auto all = static_cast<std::size_t>(count);
+    EXPECT_EQ(sum(values.narrow(0, 0, count * kBlock)).item(), joined(0, all, true)) << count;
+    EXPECT_EQ(prod(factors.narrow(0, 0, count * kBlock)).item(), joined(0, all, false)) << count;
+  }
+}
+
+TEST(SumTest, AnExtremeOfManyBlocksKeepsNanAndTheSignOfZero) {
+  const LocalTensor zeros_of = full({50000}, -0.0);
+  EXPECT_TRUE(std::signbit(amax(zeros_of).item()));
+  zeros_of[33333].fill_(0.0);
+  EXPECT_FALSE(std::signbit(amax(zeros_of).item()));
+  EXPECT_TRUE(std::signbit(amin(zeros_of).item()));
+  const LocalTensor numbers = randn({50000}, {.seed = 3});
+  for (const std::int64_t place : {0, 4096, 49151, 49999}) {
+    const LocalTensor one = numbers.clone();
+    one[place].fill_(std::nan(""));
+    EXPECT_TRUE(std::isnan(amax(one).item())) << place;
+    EXPECT_TRUE(std::isnan(amin(one).item())) << place;
+  }
+}
+
 TEST(SumTest, ManyHalvesDoNotSaturate) {
   EXPECT_EQ(sum(ones({10000}, {DType::f16})).item(), 10000);
   EXPECT_EQ(sum(ones({70000}, {DType::bf16})).item(), 70144);  // the bfloat16 next to 70,000
