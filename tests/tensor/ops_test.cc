@@ -10,6 +10,7 @@
 
 #include "blas.h"
 #include "dtrun/base/error.h"
+#include "dtrun/tensor/host_memory.h"
 #include "dtrun/tensor/literal.h"
 #include "dtrun/tensor/ops/index.h"
 #include "dtrun/tensor/threads.h"
@@ -439,6 +440,30 @@ TEST(OpsTest, PicksHaveTheSameBitsForEveryNumberOfThreads) {
   EXPECT_TRUE(equal(index_add(a.transpose(0, 1), 1, list.narrow(0, 0, 301), source.transpose(0, 1)),
                     expected[2].transpose(0, 1)));
   EXPECT_TRUE(equal(expected[7], expected[6].transpose(0, 1)));
+}
+
+TEST(OpsTest, HalvesAreAddedInF32WithoutCopiesOfTheTensors) {
+  const Shape shape = {512, 1030};
+  const LocalTensor list = remainder(arange(512) * 7919, 37);
+  const LocalTensor index = remainder(arange(512 * 1030) * 104729, 512).view(shape);
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const LocalTensor a = randn(shape, {.seed = 5}).to(dtype);
+    const LocalTensor source = randn(shape, {.seed = 6}).to(dtype);
+    const LocalTensor wide = a.to(DType::f32), parts = source.to(DType::f32);
+    const std::vector<LocalTensor> expected = {
+        index_add(wide, 0, list, parts, 0.3).to(dtype),
+        scatter_add(wide, 0, index, parts).to(dtype), scatter_add(wide, 1, index, parts).to(dtype),
+        index_add(wide.narrow(1, 0, 3), 0, list, parts.narrow(1, 0, 3)).to(dtype)};
+    const HostMemoryMeter meter;
+    const std::vector<LocalTensor> found = {
+        index_add(a, 0, list, source, 0.3), scatter_add(a, 0, index, source),
+        scatter_add(a, 1, index, source),
+        index_add(a.narrow(1, 0, 3), 0, list, source.narrow(1, 0, 3))};
+    const std::ptrdiff_t results = meter.now();
+    // Less than half of a tensor.
+    ASSERT_TRUE(!meter.counts() || meter.peak() - results < 512 * 1030) << meter.peak();
+    for (std::size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(equal(found[i], expected[i])) << i;
+  }
 }
 
 TEST(SumTest, TheOrderDependsOnTheNumberOfElementsOnly) {
