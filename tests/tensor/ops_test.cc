@@ -73,12 +73,14 @@ TEST(OpsTest, MatmulRefusesDTypesThatDifferAndBool) {
             "matmul of bool [1] and bool [1]");
 }
 
-TEST(OpsTest, MatmulRefusesMoreRowsThanBlasCounts) {
-  const LocalTensor tall = ones({1, 1}).expand({std::int64_t{1} << 31, 1});
+TEST(OpsTest, MatmulRefusesMoreColumnsThanBlasCounts) {
+  const LocalTensor wide = ones({1, 1}).expand({1, std::int64_t{1} << 31});
   EXPECT_EQ(summary_of([&] {
-              matmul(tall, ones({1, 1}));
+              matmul(ones({1, 1}), wide);
             }),
-            "matmul of float32 [2147483648, 1] and float32 [1, 1]");
+            "matmul of float32 [1, 1] and float32 [1, 2147483648]");
+  EXPECT_EQ(summary_of([&] { matmul(wide, wide.transpose(0, 1)); }),
+            "matmul of float32 [1, 2147483648] and float32 [2147483648, 1]");
 }
 
 TEST(OpsTest, WithoutOpenBlasTheErrorSaysWhatToInstall) {
