@@ -21,6 +21,9 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
+/// Of one product of a BLAS, which counts them in an int.
+constexpr std::int64_t kMostRows = std::numeric_limits<int>::max();
+
 [[noreturn]] void refuse(const LocalTensor& a, const LocalTensor& b, std::string why,
                          std::string remedy = {}) {
   throw Error(
@@ -39,10 +42,10 @@ void check(const LocalTensor& a, const LocalTensor& b) {
   if (a.size(-1) != inner) {
     refuse(a, b, fmt::format("{} columns do not meet {} rows", a.size(-1), inner));
   }
-  constexpr std::int64_t kMax = std::numeric_limits<int>::max();
-  const auto too_long = [](std::int64_t size) { return size > kMax; };
-  if (std::any_of(a.shape().end() - std::min(a.dim(), 2), a.shape().end(), too_long) ||
-      std::any_of(b.shape().end() - std::min(b.dim(), 2), b.shape().end(), too_long)) {
+  const auto too_long = [](std::int64_t size) { return size > kMostRows; };
+  const bool cuts_rows = a.device().is_cpu();
+  if (std::any_of(b.shape().end() - std::min(b.dim(), 2), b.shape().end(), too_long) ||
+      (!cuts_rows && a.dim() > 1 && too_long(a.size(-2)))) {
     refuse(a, b, "BLAS counts rows and columns in 31 bits");
   }
 }
@@ -113,6 +116,22 @@ ProductForm form_of(const Sum& sum) {
   return form;
 }
 
+/// multiply_matrices of however many rows: a product for each kMostRows of them.
+void multiply_rows(DType dtype, const MatrixView& left, const MatrixView& right, void* result,
+                   const ProductForm& form) {
+  const auto item = static_cast<std::int64_t>(item_size(dtype));
+  for (std::int64_t first = 0; first < left.rows; first += kMostRows) {
+    MatrixView rows = moved(left, first * left.row_stride * item);
+    rows.rows = std::min(kMostRows, left.rows - first);
+    ProductForm own = form;
+    if (form.has_addend()) {
+      own.addend = static_cast<const std::byte*>(form.addend) + first * form.row_stride * item;
+    }
+    multiply_matrices(dtype, rows, right,
+                      static_cast<std::byte*>(result) + first * right.columns * item, own);
+  }
+}
+
 /// Many or small products are distributed to the threads whole; few large ones are cut.
 void multiply_batches(const LocalTensor& a, const LocalTensor& b, const LocalTensor& result,
                       const Sum& sum) {
@@ -129,8 +148,8 @@ void multiply_batches(const LocalTensor& a, const LocalTensor& b, const LocalTen
         own.addend =
             static_cast<const std::byte*>(form.addend) + BatchOffsets(*sum.tensor).of(i) * item;
       }
-      multiply_matrices(a.dtype(), moved(left, of_a.of(i) * item), moved(right, of_b.of(i) * item),
-                        static_cast<std::byte*>(result.data()) + i * size * item, own);
+      multiply_rows(a.dtype(), moved(left, of_a.of(i) * item), moved(right, of_b.of(i) * item),
+                    static_cast<std::byte*>(result.data()) + i * size * item, own);
     }
   };
   constexpr std::int64_t kMany = 8, kWorth = 64 * 64 * 64;
@@ -170,7 +189,7 @@ LocalTensor multiply(const LocalTensor& a, const LocalTensor& b, Sum sum) {
     Shape shape = a.shape();
     shape.back() = b.size(1);
     const std::int64_t rows = numel(batch_of(a)) * a.size(-2);
-    if (rows <= std::numeric_limits<int>::max()) {
+    if (rows <= kMostRows) {
       if (sum.tensor) {
         // A term that is the same for all rows needs no copy.
         const bool is_row = sum.tensor->dim() <= 1;

@@ -57,6 +57,29 @@ TEST_F(LargeTest, ReductionsCountAllElements) {
   EXPECT_EQ(sum(bytes_.view({kCount, 1}), {0}).item(), 5);
 }
 
+TEST_F(LargeTest, ProductsHaveMoreRowsThanABlasCounts) {
+  const LocalTensor tripled = matmul(bytes_.view({kCount, 1}), full({1, 1}, 3, {DType::u8}));
+  EXPECT_EQ(tripled.shape(), (Shape{kCount, 1}));
+  EXPECT_EQ(tripled[kLast].item(), 9);
+  EXPECT_EQ(tripled[5].item(), 6);
+  EXPECT_EQ(sum(tripled).item(), 15);
+}
+
+TEST(LargeProductTest, ALastPieceOfRowsHasItsOwnTermAndResult) {
+  DT_NEEDS_BYTES(6 * kCount);
+  const LocalTensor left = zeros({kCount, 1}, {DType::bf16});
+  left[kLast].fill_(3);
+  left[6].fill_(2);
+  const LocalTensor term = zeros({kCount, 1}, {DType::bf16});
+  term[kLast].fill_(0.5);
+  const LocalTensor right = full({1, 1}, 4, {DType::bf16});
+  const LocalTensor result = add_matmul(term, left, right);
+  EXPECT_EQ(result[kLast].item(), 12.5);
+  EXPECT_EQ(result[kLast - 1].item(), 0);
+  EXPECT_EQ(result[6].item(), 8);
+  EXPECT_EQ(matmul(left, right.view({1}))[kLast].item(), 12);
+}
+
 TEST_F(LargeTest, PositionsGoBeyondThirtyOneBits) {
   const LocalTensor at = tensor_from(std::vector<std::int64_t>{kLast, 5, 0}, {3}, DType::i64);
   EXPECT_EQ(index_select(bytes_, 0, at).to_vector(), (std::vector<double>{3, 2, 0}));

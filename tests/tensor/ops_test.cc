@@ -10,6 +10,7 @@
 
 #include "blas.h"
 #include "dtrun/base/error.h"
+#include "dtrun/tensor/host_memory.h"
 #include "dtrun/tensor/literal.h"
 #include "dtrun/tensor/ops/index.h"
 #include "dtrun/tensor/threads.h"
@@ -72,12 +73,14 @@ TEST(OpsTest, MatmulRefusesDTypesThatDifferAndBool) {
             "matmul of bool [1] and bool [1]");
 }
 
-TEST(OpsTest, MatmulRefusesMoreRowsThanBlasCounts) {
-  const LocalTensor tall = ones({1, 1}).expand({std::int64_t{1} << 31, 1});
+TEST(OpsTest, MatmulRefusesMoreColumnsThanBlasCounts) {
+  const LocalTensor wide = ones({1, 1}).expand({1, std::int64_t{1} << 31});
   EXPECT_EQ(summary_of([&] {
-              matmul(tall, ones({1, 1}));
+              matmul(ones({1, 1}), wide);
             }),
-            "matmul of float32 [2147483648, 1] and float32 [1, 1]");
+            "matmul of float32 [1, 1] and float32 [1, 2147483648]");
+  EXPECT_EQ(summary_of([&] { matmul(wide, wide.transpose(0, 1)); }),
+            "matmul of float32 [1, 2147483648] and float32 [2147483648, 1]");
 }
 
 TEST(OpsTest, WithoutOpenBlasTheErrorSaysWhatToInstall) {
@@ -480,6 +483,30 @@ TEST(OpsTest, PicksHaveTheSameBitsForEveryNumberOfThreads) {
   EXPECT_TRUE(equal(expected[7], expected[6].transpose(0, 1)));
 }
 
+TEST(OpsTest, HalvesAreAddedInF32WithoutCopiesOfTheTensors) {
+  const Shape shape = {512, 1030};
+  const LocalTensor list = remainder(arange(512) * 7919, 37);
+  const LocalTensor index = remainder(arange(512 * 1030) * 104729, 512).view(shape);
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const LocalTensor a = randn(shape, {.seed = 5}).to(dtype);
+    const LocalTensor source = randn(shape, {.seed = 6}).to(dtype);
+    const LocalTensor wide = a.to(DType::f32), parts = source.to(DType::f32);
+    const std::vector<LocalTensor> expected = {
+        index_add(wide, 0, list, parts, 0.3).to(dtype),
+        scatter_add(wide, 0, index, parts).to(dtype), scatter_add(wide, 1, index, parts).to(dtype),
+        index_add(wide.narrow(1, 0, 3), 0, list, parts.narrow(1, 0, 3)).to(dtype)};
+    const HostMemoryMeter meter;
+    const std::vector<LocalTensor> found = {
+        index_add(a, 0, list, source, 0.3), scatter_add(a, 0, index, source),
+        scatter_add(a, 1, index, source),
+        index_add(a.narrow(1, 0, 3), 0, list, source.narrow(1, 0, 3))};
+    const std::ptrdiff_t results = meter.now();
+    // Less than half of a tensor.
+    ASSERT_TRUE(!meter.counts() || meter.peak() - results < 512 * 1030) << meter.peak();
+    for (std::size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(equal(found[i], expected[i])) << i;
+  }
+}
+
 TEST(SumTest, TheOrderDependsOnTheNumberOfElementsOnly) {
   const LocalTensor values = randn({37, 5001}, {.seed = 7});
   const LocalTensor rows = sum(values, {1});
@@ -503,6 +530,41 @@ TEST(SumTest, SixteenLanesThenPairs) {
   };
   const float expected = block(0, 1024) + (block(1024, 2048) + block(2048, 3000));
   EXPECT_EQ(sum(randn({3000}, {.seed = 1})).item(), expected);
+}
+
+TEST(SumTest, AnyNumberOfBlocksIsJoinedInHalves) {
+  constexpr std::int64_t kBlock = 1024;
+  const LocalTensor values = randn({70 * kBlock}, {.seed = 2});
+  const LocalTensor factors = add(mul(values, 0.001), 1);
+  const std::vector<double> blocks = sum(values.view({70, kBlock}), {1}).to_vector();
+  const std::vector<double> products = prod(factors.view({70, kBlock}), 1).to_vector();
+  const std::function<float(std::size_t, std::size_t, bool)> joined =
+      [&](std::size_t first, std::size_t count, bool adds) -> float {
+    if (count == 1) return static_cast<float>((adds ? blocks : products)[first]);
+    const float left = joined(first, count / 2, adds);
+    const float right = joined(first + count / 2, count - count / 2, adds);
+    return adds ? left + right : left * right;
+  };
+  for (std::int64_t count = 1; count <= 70; ++count) {
+    const auto all = static_cast<std::size_t>(count);
+    EXPECT_EQ(sum(values.narrow(0, 0, count * kBlock)).item(), joined(0, all, true)) << count;
+    EXPECT_EQ(prod(factors.narrow(0, 0, count * kBlock)).item(), joined(0, all, false)) << count;
+  }
+}
+
+TEST(SumTest, AnExtremeOfManyBlocksKeepsNanAndTheSignOfZero) {
+  const LocalTensor zeros_of = full({50000}, -0.0);
+  EXPECT_TRUE(std::signbit(amax(zeros_of).item()));
+  zeros_of[33333].fill_(0.0);
+  EXPECT_FALSE(std::signbit(amax(zeros_of).item()));
+  EXPECT_TRUE(std::signbit(amin(zeros_of).item()));
+  const LocalTensor numbers = randn({50000}, {.seed = 3});
+  for (const std::int64_t place : {0, 4096, 49151, 49999}) {
+    const LocalTensor one = numbers.clone();
+    one[place].fill_(std::nan(""));
+    EXPECT_TRUE(std::isnan(amax(one).item())) << place;
+    EXPECT_TRUE(std::isnan(amin(one).item())) << place;
+  }
 }
 
 TEST(SumTest, ManyHalvesDoNotSaturate) {

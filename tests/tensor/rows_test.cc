@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "dtrun/base/error.h"
+#include "dtrun/tensor/host_memory.h"
 #include "dtrun/tensor/literal.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/convolution.h"
@@ -111,6 +112,27 @@ TEST_F(RowsTest, BitsOfConvolutionsDoNotDependOnThreads) {
   for (const int threads : {2, 4}) {
     set_num_threads(threads);
     expect_equal_bits(run(), expected);
+  }
+}
+
+TEST_F(RowsTest, GradientsOfConvolutionsOfHalvesWidenASampleAtATime) {
+  const ConvOptions options{.stride = {2, 1}, .padding = 1, .groups = 2};
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const std::int64_t side : {1, 3}) {
+      const ConvOptions form = side == 1 ? ConvOptions{} : options;
+      const LocalTensor x = randn({37, 4, 39, 43}, {.seed = 1}).to(dtype);
+      const LocalTensor w = randn({6, side == 1 ? 4 : 2, side, side}, {.seed = 2}).to(dtype);
+      const LocalTensor y = conv2d(x, w, form);
+      const LocalTensor wide_y = y.to(DType::f32), wide_x = x.to(DType::f32);
+      set_num_threads(2);
+      const HostMemoryMeter meter;
+      const LocalTensor of_x = conv2d_input_gradient(y, w, {39, 43}, form);
+      const LocalTensor of_w = conv2d_weight_gradient(y, x, {side, side}, form);
+      ASSERT_TRUE(!meter.counts() || meter.peak() - meter.now() < x.numel());
+      expect_equal_bits({of_x, of_w},
+                        {conv2d_input_gradient(wide_y, w.to(DType::f32), {39, 43}, form).to(dtype),
+                         conv2d_weight_gradient(wide_y, wide_x, {side, side}, form).to(dtype)});
+    }
   }
 }
 

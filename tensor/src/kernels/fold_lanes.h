@@ -6,12 +6,15 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
+#include <type_traits>
 
 #include "arithmetic.h"
 #include "element.h"
 #include "kernels/extreme.h"
 #include "kernels/fetch_ahead.h"
 #include "kernels/fold_kernel.h"
+#include "kernels/fold_pairs.h"
 #include "kernels/vector_math.h"
 #include "multiversion.h"
 
@@ -39,7 +42,9 @@ struct Magnitude {
   }
   template <typename V>
   static void on(V& x) {
-    x = x < 0 ? -x : x;
+    using Bits = decltype(x < x);
+    using Word = std::remove_cvref_t<decltype(Bits{}[0])>;
+    x = (V)((Bits)x & std::numeric_limits<Word>::max());
   }
 };
 struct Squared {
@@ -169,6 +174,17 @@ DTRUN_MULTIVERSION void fill_lanes_of_four(A* lanes, A* states, const T* data, s
   combine_lanes_of_four<Op>(states, lanes);
 }
 
+#if defined(__x86_64__)
+template <typename Op, typename Map, typename A>
+DTRUN_WITH_AVX2 void fill_lanes_by_pairs(A* lanes, A* states, const A* data, std::int64_t step,
+                                         std::int64_t groups) {
+  constexpr std::int64_t kPair = kFoldsAtOnce / 2;
+  fill_lanes_of_two<Op, Map>(lanes, data, step, groups);
+  fill_lanes_of_two<Op, Map>(lanes + kPair * kFoldLanes, data + kPair * step, step, groups);
+  combine_lanes_of_four<Op>(states, lanes);
+}
+#endif
+
 /// The same sums of bf16. A word of 32 bits has two elements, of which each is a float when the
 /// other is masked or shifted away, so nothing moves between the parts of a register: the
 /// compiler's own widening of 16 halves takes three such moves, and 1.8 times as long.
@@ -211,18 +227,26 @@ DTRUN_MULTIVERSION void add_lanes_of_four(float* lanes, float* states, const T* 
   combine_lanes_of_four<Add>(states, lanes);
 }
 
+/// As the processor likes it.
+template <typename Op, typename T, typename Map>
+void fill_four(T* lanes, T* states, const T* data, std::int64_t step, std::int64_t groups,
+               Map map) {
+#if defined(__x86_64__)
+  if (reads_by_pairs()) return fill_lanes_by_pairs<Op, Map>(lanes, states, data, step, groups);
+#endif
+  fill_lanes_of_four<Op>(lanes, states, data, step, groups, fetch_ahead(step, kFoldLanes), map);
+}
+
 /// Four runs of `count` elements, `step` elements apart, each as fold_in_lanes folds it.
 template <typename Op, typename T, typename Map>
 void fold_four(ComputeType<T>* states, const T* data, std::int64_t step, std::int64_t count,
                Map map) {
   ComputeType<T> lanes[kFoldsAtOnce * kFoldLanes];
-  const std::int64_t body = count - count % kFoldLanes;
+  const std::int64_t body = count - count % kFoldLanes, groups = body / kFoldLanes;
   if constexpr (std::is_same_v<Op, Add> && std::is_same_v<T, BFloat16>) {
-    add_lanes_of_four<T, Map>(lanes, states, data, step, body / kFoldLanes,
-                              fetch_ahead(step, 2 * kFoldLanes));
+    add_lanes_of_four<T, Map>(lanes, states, data, step, groups, fetch_ahead(step, 2 * kFoldLanes));
   } else {
-    fill_lanes_of_four<Op>(lanes, states, data, step, body / kFoldLanes,
-                           fetch_ahead(step, kFoldLanes), map);
+    fill_four<Op>(lanes, states, data, step, groups, map);
   }
   if (body == count) return;
   for (std::int64_t run = 0; run < kFoldsAtOnce; ++run) {

@@ -28,6 +28,35 @@ template <typename State, void (*kOne)(State&, const State&)>
 void join_states(void* states, std::int64_t blocks, std::int64_t width) {
   join_tree<State, kOne>(static_cast<State*>(states), blocks, width);
 }
+/// The states of neighbours, the left one first. A state is written after it was read.
+template <typename Op, typename A>
+DTRUN_MULTIVERSION void join_pairs(A* states, std::int64_t pairs) {
+  DTRUN_INDEPENDENT_ROUNDS
+  for (std::int64_t i = 0; i < pairs; ++i) states[i] = Op::apply(states[2 * i], states[2 * i + 1]);
+}
+template <typename Op, typename A>
+void apply_to(A& left, const A& right) {
+  left = Op::apply(left, right);
+}
+/// join_tree of numbers. A tree of 2^k times n blocks has the trees of n blocks each at its leaves,
+/// and above them joins neighbours. Extremes are the same in every order.
+template <typename Op, typename A>
+void join_numbers(void* states, std::int64_t blocks, std::int64_t width) {
+  A* const of = static_cast<A*>(states);
+  if (width > 1 || blocks < 4) return join_tree<A, &apply_to<Op, A>>(of, blocks, width);
+  if constexpr (kIsExtreme<Op>) {
+    *of = fold_elements<Op>(of, blocks, Itself{});
+  } else {
+    std::int64_t leaf = blocks;
+    while (leaf % 2 == 0) leaf /= 2;
+    std::int64_t leaves = blocks / leaf;
+    for (std::int64_t i = 0; leaf > 1 && i < leaves; ++i) {
+      join_tree<A, &apply_to<Op, A>>(of + i * leaf, leaf, 1);
+      of[i] = of[i * leaf];
+    }
+    for (; leaves > 1; leaves /= 2) join_pairs<Op>(of, leaves / 2);
+  }
+}
 // A kernel's finish of what one state takes.
 template <typename Result, typename State, Result (*kOne)(const State*, const FoldNumbers&)>
 void finish_each(void* results, const void* states, std::int64_t width,
@@ -105,11 +134,6 @@ void simple_four(void* states, const char* data, std::int64_t step, std::int64_t
                 step / static_cast<std::int64_t>(sizeof(T)), count, Map{});
 }
 
-template <typename Op, typename A>
-void apply_to(A& left, const A& right) {
-  left = Op::apply(left, right);
-}
-
 // libm's, never a vector version: a result's bits do not depend on how many there are.
 template <typename A>
 __attribute__((noinline)) A pow_of_one(A value, A power) {
@@ -151,7 +175,7 @@ FoldKernel simple_fold() {
                     kFoldDType<A>,
                     sizeof(A),
                     &simple_block<Op, T, Map>,
-                    &join_states<A, &apply_to<Op, A>>,
+                    &join_numbers<Op, A>,
                     &simple_finish<Op, A, kFinish>};
   if constexpr (std::is_same_v<Map, Itself>) kernel.panel = &simple_panel<Op, T>;
   constexpr bool kFoldHasLatency =

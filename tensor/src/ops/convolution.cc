@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "blas.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/reduce_kernel.h"
 #include "loops/thread_pool.h"
 #include "ops/device_convolution.h"
 #include "require.h"
@@ -178,6 +180,21 @@ void run_forward(const Conv& c, const T* input, const T* weight, T* output, DTyp
                });
 }
 
+/// run(an element), whose type is the dtype's.
+template <typename Run>
+void for_floating(DType dtype, Run&& run) {
+  switch (dtype) {
+    case DType::f64:
+      return run(double());
+    case DType::bf16:
+      return run(BFloat16());
+    case DType::f16:
+      return run(Float16());
+    default:
+      return run(float());
+  }
+}
+
 /// Of one dtype. Each element is one product, which halves round once, too.
 LocalTensor forward(const Conv& c, const Shape& shape, const LocalTensor& input,
                     const LocalTensor& weight) {
@@ -188,34 +205,57 @@ LocalTensor forward(const Conv& c, const Shape& shape, const LocalTensor& input,
     run_forward(c, images.data_as<const T>(), windows.data_as<const T>(), output.data_as<T>(),
                 dtype);
   };
-  switch (dtype) {
-    case DType::f64:
-      run(double());
-      break;
-    case DType::bf16:
-      run(BFloat16());
-      break;
-    case DType::f16:
-      run(Float16());
-      break;
-    default:
-      run(float());
-  }
+  for_floating(dtype, run);
   return output;
 }
 
+/// What a sample's gradient is computed in: halves are widened a sample of a group at a time.
 template <typename T>
-void run_input_gradient(const Conv& c, const T* grad, const T* weight, T* input, DType dtype) {
+using Computed = std::conditional_t<sizeof(T) == 2, float, T>;
+
+/// Room for `count` widened numbers, where T is a half.
+template <typename T>
+LocalTensor widened_room(std::int64_t count) {
+  return sizeof(T) == 2 ? empty({count}, {DType::f32}) : LocalTensor();
+}
+template <typename T>
+const Computed<T>* widened(DType stored, const T* from, std::int64_t count,
+                           const LocalTensor& room) {
+  if constexpr (sizeof(T) != 2) {
+    return from;
+  } else {
+    widen(stored, room.data_as<float>(), from, count);
+    return room.data_as<const float>();
+  }
+}
+
+/// @param weight all of it, which each sample reads
+template <typename T>
+void run_input_gradient(const Conv& c, const T* grad, const Computed<T>* weight, T* input,
+                        DType stored) {
+  using C = Computed<T>;
+  const DType dtype = stored == DType::f64 ? stored : DType::f32;
   parallel_for(
       c.samples * c.options.groups, samples_a_chunk(c), [&](std::int64_t begin, std::int64_t end) {
-        const LocalTensor room = column_room(c, dtype);
+        const LocalTensor room = column_room(c, dtype), gradients = widened_room<T>(c.result()),
+                          images = widened_room<T>(c.image());
         for (std::int64_t i = begin; i < end; ++i) {
-          T* const image = input + i * c.image();
-          T* const columns = c.is_pointwise() ? image : room.data_as<T>();
-          const T* const group = weight + i % c.options.groups * c.group_weight();
+          C* image = nullptr;
+          if constexpr (sizeof(T) == 2) {
+            image = images.template data_as<C>();
+          } else {
+            image = input + i * c.image();
+          }
+          C* const columns = c.is_pointwise() ? image : room.data_as<C>();
+          const C* const group = weight + i % c.options.groups * c.group_weight();
+          const C* const given = widened(stored, grad + i * c.result(), c.result(), gradients);
           multiply_matrices(dtype, transposed(dense(group, c.group_out(), c.column_length())),
-                            dense(grad + i * c.result(), c.group_out(), c.positions()), columns);
-          if (!c.is_pointwise()) add_columns(c, columns, image);
+                            dense(given, c.group_out(), c.positions()), columns);
+          if (!c.is_pointwise()) {
+            std::fill_n(image, c.image(), C{0});
+            add_columns(c, columns, image);
+          }
+          if constexpr (sizeof(T) == 2) narrow(stored, input + i * c.image(), image, c.image());
         }
       });
 }
@@ -227,18 +267,24 @@ std::int64_t samples_a_sum(const Conv& c) {
 }
 
 template <typename T>
-void run_weight_gradient(const Conv& c, const T* grad, const T* input, T* sums, DType dtype) {
+void run_weight_gradient(const Conv& c, const T* grad, const T* input, Computed<T>* sums,
+                         DType stored) {
+  using C = Computed<T>;
+  const DType dtype = stored == DType::f64 ? stored : DType::f32;
   parallel_for(c.samples, samples_a_sum(c), [&](std::int64_t begin, std::int64_t end) {
-    const LocalTensor room = column_room(c, dtype);
+    const LocalTensor room = column_room(c, dtype), gradients = widened_room<T>(c.result()),
+                      images = widened_room<T>(c.image());
     const LocalTensor product = empty({c.group_out(), c.column_length()}, {dtype});
-    T* const sum = sums + begin / samples_a_sum(c) * c.out * c.column_length();
+    C* const sum = sums + begin / samples_a_sum(c) * c.out * c.column_length();
     for (std::int64_t i = begin * c.options.groups; i < end * c.options.groups; ++i) {
-      const T* const columns = columns_of(c, input + i * c.image(), room);
-      multiply_matrices(dtype, dense(grad + i * c.result(), c.group_out(), c.positions()),
+      const C* const columns =
+          columns_of(c, widened(stored, input + i * c.image(), c.image(), images), room);
+      const C* const given = widened(stored, grad + i * c.result(), c.result(), gradients);
+      multiply_matrices(dtype, dense(given, c.group_out(), c.positions()),
                         transposed(dense(columns, c.column_length(), c.positions())),
                         product.data());
-      const T* const from = product.data_as<const T>();
-      T* const to = sum + i % c.options.groups * c.group_weight();
+      const C* const from = product.data_as<const C>();
+      C* const to = sum + i % c.options.groups * c.group_weight();
       for (std::int64_t k = 0; k < c.group_weight(); ++k) to[k] += from[k];
     }
   });
@@ -296,23 +342,19 @@ LocalTensor conv2d_input_gradient(const LocalTensor& grad, const LocalTensor& we
                                   HeightWidth size, const ConvOptions& options) {
   const DType compute = conv_dtype("conv2d_input_gradient", grad, weight);
   const Shape shape = {grad.size(0), weight.size(1) * options.groups, size.height, size.width};
-  const LocalTensor input = zeros(shape, {compute, grad.device()});
-  if (input.numel() == 0) return input.to(grad.dtype());
+  if (numel(shape) == 0 || grad.numel() == 0) return zeros(shape, {grad.dtype(), grad.device()});
   if (!grad.device().is_cpu()) {
     return conv2d_input_gradient_on_device(grad, weight, {shape, weight.shape(), grad.shape()},
                                            options);
   }
   const Conv c(shape, weight.shape(), grad.shape(), options);
-  const LocalTensor gradients = grad.to(compute).contiguous();
-  const LocalTensor windows = weight.to(compute).contiguous();
-  if (compute == DType::f64) {
-    run_input_gradient(c, gradients.data_as<const double>(), windows.data_as<const double>(),
-                       input.data_as<double>(), compute);
-  } else {
-    run_input_gradient(c, gradients.data_as<const float>(), windows.data_as<const float>(),
-                       input.data_as<float>(), compute);
-  }
-  return input.to(grad.dtype());
+  const LocalTensor gradients = grad.contiguous(), windows = weight.to(compute).contiguous();
+  const LocalTensor input = empty(shape, {grad.dtype()});
+  for_floating(grad.dtype(), [&]<typename T>(T) {
+    run_input_gradient(c, gradients.data_as<const T>(), windows.data_as<const Computed<T>>(),
+                       input.data_as<T>(), grad.dtype());
+  });
+  return input;
 }
 
 LocalTensor conv2d_weight_gradient(const LocalTensor& grad, const LocalTensor& input,
@@ -329,15 +371,11 @@ LocalTensor conv2d_weight_gradient(const LocalTensor& grad, const LocalTensor& i
   const Conv c(input.shape(), shape, grad.shape(), options);
   const std::int64_t sum_count = (c.samples + samples_a_sum(c) - 1) / samples_a_sum(c);
   const LocalTensor sums = zeros({sum_count, numel(shape)}, {compute});
-  const LocalTensor gradients = grad.to(compute).contiguous();
-  const LocalTensor images = input.to(compute).contiguous();
-  if (compute == DType::f64) {
-    run_weight_gradient(c, gradients.data_as<const double>(), images.data_as<const double>(),
-                        sums.data_as<double>(), compute);
-  } else {
-    run_weight_gradient(c, gradients.data_as<const float>(), images.data_as<const float>(),
-                        sums.data_as<float>(), compute);
-  }
+  const LocalTensor gradients = grad.contiguous(), images = input.contiguous();
+  for_floating(grad.dtype(), [&]<typename T>(T) {
+    run_weight_gradient(c, gradients.data_as<const T>(), images.data_as<const T>(),
+                        sums.data_as<Computed<T>>(), grad.dtype());
+  });
   return sum(sums, {0}).view(shape).to(grad.dtype());
 }
 

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <type_traits>
+#include <vector>
 
 #include "arithmetic.h"
 #include "cuda/index.h"
@@ -15,6 +18,7 @@
 #include "dtrun/tensor/threads.h"
 #include "element.h"
 #include "loops/line.h"
+#include "loops/scratch.h"
 #include "loops/thread_pool.h"
 #include "require.h"
 
@@ -90,6 +94,16 @@ void require_list(std::string_view op, const LocalTensor& index) {
               "they are a list", "view({-1})");
 }
 
+/// A call for a few takes longer than they do.
+template <typename T>
+void load_halves(float* target, const T* source, std::int64_t count) {
+  constexpr std::int64_t kFew = 8;
+  if (count >= kFew) {
+    return widen(std::is_same_v<T, BFloat16> ? DType::bf16 : DType::f16, target, source, count);
+  }
+  for (std::int64_t i = 0; i < count; ++i) target[i] = Element<T>::load(source[i]);
+}
+
 /// Each task owns some slices and applies all positions to them, so that no two tasks write to one
 /// element.
 template <typename T, typename C = ComputeType<T>>
@@ -119,6 +133,56 @@ void add_slices(const LocalTensor& out, int dim, const LocalTensor& index,
   });
 }
 
+/// The places of a list by what they point at: those of position p are of[starts[p]] to
+/// of[starts[p + 1]], in their order.
+struct PlacesOfPositions {
+  std::vector<std::int64_t> starts, of;
+
+  PlacesOfPositions(const std::int64_t* positions, std::int64_t count, std::int64_t size)
+      : starts(static_cast<std::size_t>(size) + 1), of(static_cast<std::size_t>(count)) {
+    for (std::int64_t i = 0; i < count; ++i) ++starts[static_cast<std::size_t>(positions[i])];
+    std::exclusive_scan(starts.begin(), starts.end(), starts.begin(), std::int64_t{0});
+    std::vector<std::int64_t> next = starts;
+    for (std::int64_t i = 0; i < count; ++i) {
+      of[static_cast<std::size_t>(next[static_cast<std::size_t>(positions[i])]++)] = i;
+    }
+  }
+};
+
+/// add_slices of halves: a slice adds up in f32, a block at a time, and is rounded once.
+template <typename T>
+void add_half_slices(const LocalTensor& out, int dim, const LocalTensor& index,
+                     const LocalTensor& source, float alpha) {
+  constexpr std::int64_t kBlock = 1024;
+  const Slabs to(out.shape(), dim);
+  const std::int64_t count = index.numel();
+  if (out.numel() == 0) return;
+  const PlacesOfPositions places(index.data_as<const std::int64_t>(), count, to.size);
+  const T* const from = source.data_as<const T>();
+  T* const target = out.data_as<T>();
+  const ShapesOnly shapes_only = shapes_only_for(out.dtype());
+  const std::int64_t grain = std::max<std::int64_t>(1, kElementsPerTask / to.after);
+  parallel_for(to.before * to.size, grain, [&](std::int64_t begin, std::int64_t end) {
+    float sums[kBlock], part[kBlock];
+    for (std::int64_t slice = begin; slice < end; ++slice) {
+      const auto position = static_cast<std::size_t>(slice % to.size);
+      const auto last = static_cast<std::size_t>(places.starts[position + 1]);
+      if (static_cast<std::size_t>(places.starts[position]) == last) continue;
+      const T* const parts = from + slice / to.size * count * to.after;
+      for (std::int64_t first = 0; first < to.after; first += kBlock) {
+        const std::int64_t length = std::min(kBlock, to.after - first);
+        T* const sum = target + slice * to.after + first;
+        load_halves(sums, sum, length);
+        for (auto k = static_cast<std::size_t>(places.starts[position]); k < last; ++k) {
+          load_halves(part, parts + places.of[k] * to.after + first, length);
+          for (std::int64_t j = 0; j < length; ++j) sums[j] += alpha * part[j];
+        }
+        narrow(out.dtype(), sum, sums, length);
+      }
+    }
+  });
+}
+
 /// The lines of an index, with their offsets in the tensor that it points into and in the tensor of
 /// the index' own shape.
 struct IndexLines {
@@ -127,34 +191,64 @@ struct IndexLines {
   const LocalTensor& other;
   int dim;
 
-  /// @param visit (element pointed to, element beside the index)
-  template <typename T, typename Visit>
-  void for_each(const Visit& visit) const {
+  /// From one element of a line to the next.
+  struct Steps {
+    std::int64_t index, pointed, other;
+  };
+  Steps steps() const {
     const auto d = static_cast<std::size_t>(dim);
-    const std::int64_t length = index.shape()[d];
+    return {index.strides()[d], pointed.strides()[d], other.strides()[d]};
+  }
+
+  /// @param visit (line's first position, first element pointed into, first one beside the index)
+  template <typename T, typename Visit>
+  void for_each_line(const Visit& visit) const {
+    const std::int64_t length = index.size(dim);
     if (index.numel() == 0) return;
     const ShapesOnly shapes_only = shapes_only_for(pointed.dtype());
-    const std::int64_t steps[] = {index.strides()[d], pointed.strides()[d], other.strides()[d]};
     const std::int64_t grain = std::max<std::int64_t>(1, kElementsPerTask / length);
     parallel_for(index.numel() / length, grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t line = begin; line < end; ++line) {
         const auto start = [&](const LocalTensor& tensor) {
           return line_offset(index.shape(), tensor.strides(), dim, line);
         };
-        const std::int64_t* positions = index.data_as<const std::int64_t>() + start(index);
-        T* const pointed_line = pointed.data_as<T>() + start(pointed);
-        T* other_line = other.data_as<T>() + start(other);
-        for (std::int64_t i = 0; i < length; ++i) {
-          visit(pointed_line[positions[0] * steps[1]], *other_line);
-          positions += steps[0];
-          other_line += steps[2];
-        }
+        visit(index.data_as<const std::int64_t>() + start(index),
+              pointed.data_as<T>() + start(pointed), other.data_as<T>() + start(other));
+      }
+    });
+  }
+
+  /// @param visit (element pointed to, element beside the index)
+  template <typename T, typename Visit>
+  void for_each(const Visit& visit) const {
+    const std::int64_t length = index.size(dim);
+    const Steps step = steps();
+    for_each_line<T>([&](const std::int64_t* positions, T* into, T* beside) {
+      for (std::int64_t i = 0; i < length; ++i) {
+        visit(into[positions[0] * step.pointed], *beside);
+        positions += step.index;
+        beside += step.other;
       }
     });
   }
 };
 
 /// Dispatches by element size; the dtype does not matter for copying.
+/// A line adds up in f32, and is rounded once: a thread has room for one line.
+template <typename T>
+void add_half_lines(const IndexLines& lines) {
+  const std::int64_t size = lines.pointed.size(lines.dim), length = lines.index.size(lines.dim);
+  const IndexLines::Steps step = lines.steps();
+  lines.for_each_line<T>([&](const std::int64_t* positions, T* into, const T* beside) {
+    Scratch room(size * static_cast<std::int64_t>(sizeof(float)));
+    float* const sums = reinterpret_cast<float*>(room.data());
+    for (std::int64_t i = 0; i < size; ++i) sums[i] = Element<T>::load(into[i * step.pointed]);
+    for (std::int64_t i = 0; i < length; ++i)
+      sums[positions[i * step.index]] += Element<T>::load(beside[i * step.other]);
+    for (std::int64_t i = 0; i < size; ++i) into[i * step.pointed] = Element<T>::store(sums[i]);
+  });
+}
+
 template <typename Visit>
 void for_each_by_size(const IndexLines& lines, const Visit& visit) {
   switch (item_size(lines.pointed.dtype())) {
@@ -294,7 +388,7 @@ LocalTensor index_add(const LocalTensor& tensor, int dim, const LocalTensor& ind
   const LocalTensor a = with_a_dim(tensor), list = index.contiguous();
   require_source("index_add", a, with_a_dim(source), with_size(a.shape(), dim, list.numel()));
   check_positions_into("index_add", a, dim, list);
-  if (is_half(a.dtype())) {
+  if (is_half(a.dtype()) && !a.device().is_cpu()) {
     return index_add(tensor.to(DType::f32), dim, list, source.to(DType::f32), alpha).to(a.dtype());
   }
   const LocalTensor out = a.clone();
@@ -310,7 +404,11 @@ LocalTensor index_add(const LocalTensor& tensor, int dim, const LocalTensor& ind
     using T = typename decltype(tag)::Type;
     const auto factor = alpha.is_floating() ? static_cast<ComputeType<T>>(alpha.to_double())
                                             : static_cast<ComputeType<T>>(alpha.to_i64());
-    add_slices<T>(out, dim, list, source.contiguous(), factor);
+    if constexpr (sizeof(T) == 2 && std::is_same_v<ComputeType<T>, float>) {
+      add_half_slices<T>(out, dim, list, source.contiguous(), factor);
+    } else {
+      add_slices<T>(out, dim, list, source.contiguous(), factor);
+    }
   });
   return tensor.dim() == 0 ? out.view({}) : out;
 }
@@ -349,7 +447,7 @@ LocalTensor scatter_add(const LocalTensor& a, int dim, const LocalTensor& index,
                         const LocalTensor& source) {
   const Beside both = beside("scatter_add", a, dim, index);
   const LocalTensor parts = with_a_dim(beside_index("scatter_add", a, source, index.shape()));
-  if (is_half(a.dtype())) {
+  if (is_half(a.dtype()) && !a.device().is_cpu()) {
     return scatter_add(a.to(DType::f32), dim, index, source.to(DType::f32)).to(a.dtype());
   }
   const LocalTensor out = both.a.clone();
@@ -360,9 +458,13 @@ LocalTensor scatter_add(const LocalTensor& a, int dim, const LocalTensor& index,
   dispatch(a.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::Type;
     const IndexLines lines{both.index, out, parts, both.dim};
-    lines.for_each<T>([](T& sum, const T& part) {
-      sum = Element<T>::store(Add::apply(Element<T>::load(sum), Element<T>::load(part)));
-    });
+    if constexpr (sizeof(T) == 2 && std::is_same_v<ComputeType<T>, float>) {
+      add_half_lines<T>(lines);
+    } else {
+      lines.for_each<T>([](T& sum, const T& part) {
+        sum = Element<T>::store(Add::apply(Element<T>::load(sum), Element<T>::load(part)));
+      });
+    }
   });
   return a.dim() == 0 ? out.view({}) : out;
 }
