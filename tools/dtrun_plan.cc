@@ -1,15 +1,20 @@
-// dtrun-plan: what a redistribution would do, for any number of ranks, without any of them.
+// dtrun-plan: what a redistribution would do, also to another mesh, for any number of ranks,
+// without any of them.
 #include <fmt/core.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <functional>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/layout/notation.h"
 #include "dtrun/dtensor/layout/sharding_picture.h"
+#include "dtrun/dtensor/plan/crossing_explanation.h"
 #include "dtrun/dtensor/plan/explanation.h"
 #include "dtrun/dtensor/plan/link_file.h"
 #include "options/exit_code.h"
@@ -20,26 +25,70 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
+/// What is said of one of the meshes, with options that begin with `prefix`.
+struct MeshOptions {
+  std::string prefix;
+  std::vector<int> sizes = {};
+  std::vector<std::string> names = {};
+  std::vector<std::string> link = {};
+  std::string link_file = {};
+
+  std::string option(const std::string& name) const { return prefix + name; }
+  /// At most 2^24, as checked.
+  int ranks() const { return std::accumulate(sizes.begin(), sizes.end(), 1, std::multiplies<>()); }
+};
+
 struct Options {
-  std::vector<int> mesh;
-  std::vector<std::string> names;
+  MeshOptions mesh{"--"};
+  MeshOptions to_mesh{"--to-"};  ///< without sizes: there is one mesh
+  std::optional<int> to_first_rank;
   std::vector<std::int64_t> shape;
   std::string dtype = "f32";
   std::string from;
   std::string to;
   int rank = 0;
-  std::vector<std::string> link;
-  std::string link_file;
   bool json = false;
   bool draw = false;
 };
 
+void add_link_options(CLI::App& app, MeshOptions& mesh) {
+  CLI::Option* const link =
+      app.add_option(mesh.option("link-rate"), mesh.link,
+                     "what an axis costs, or each of them: shm, device, or LATENCY:RATE in seconds "
+                     "and bytes a second, 3e-6:4e9; shm where nothing is said")
+          ->delimiter(',')
+          ->type_name("LINK,...");
+  app.add_option(mesh.option("link-file"), mesh.link_file,
+                 "the same from a JSON file: {\"dp\": {\"latency\": 2e-5, \"bytes_per_second\": "
+                 "1e9}, \"*\": ...}")
+      ->excludes(link)
+      ->type_name("FILE");
+}
+
+void add_options_of_other_mesh(CLI::App& app, Options& options) {
+  CLI::Option* const mesh = app.add_option("--to-mesh", options.to_mesh.sizes,
+                                           "the tensor moves to another mesh, of these sizes")
+                                ->delimiter(',')
+                                ->type_name("N,...");
+  app.add_option("--to-names", options.to_mesh.names, "of that mesh's axes")
+      ->delimiter(',')
+      ->type_name("NAME,...");
+  app.add_option("--to-first-rank", options.to_first_rank,
+                 "that mesh has this rank and those that follow; 0: as the first one. Where it is "
+                 "not said, the ranks behind the first mesh's")
+      ->type_name("RANK");
+  add_link_options(app, options.to_mesh);
+  for (const char* const name :
+       {"--to-names", "--to-first-rank", "--to-link-rate", "--to-link-file"})
+    app.get_option(name)->needs(mesh);
+}
+
 void add_options(CLI::App& app, Options& options) {
-  app.add_option("--mesh", options.mesh, "the sizes of its axes: 2,2")
+  app.add_option("--mesh", options.mesh.sizes, "the sizes of its axes: 2,2")
       ->delimiter(',')
       ->required()
       ->type_name("N,...");
-  app.add_option("--names", options.names, "of the axes: dp,tp")
+  app.add_option("--names", options.mesh.names, "of the axes: dp,tp")
       ->delimiter(',')
       ->type_name("NAME,...");
   app.add_option("--shape", options.shape, "of the whole tensor: 1024,4096; none: a 0-dim one")
@@ -59,79 +108,123 @@ void add_options(CLI::App& app, Options& options) {
                  "whose bytes are told; ranks go row by row through the mesh")
       ->type_name("RANK")
       ->capture_default_str();
-  CLI::Option* const link =
-      app.add_option("--link-rate", options.link,
-                     "what an axis costs, or each of them: shm, device, or LATENCY:RATE in seconds "
-                     "and bytes a second, 3e-6:4e9; shm where nothing is said")
-          ->delimiter(',')
-          ->type_name("LINK,...");
-  app.add_option("--link-file", options.link_file,
-                 "the same from a JSON file: {\"dp\": {\"latency\": 2e-5, \"bytes_per_second\": "
-                 "1e9}, \"*\": ...}")
-      ->excludes(link)
-      ->type_name("FILE");
+  add_link_options(app, options.mesh);
+  add_options_of_other_mesh(app, options);
   CLI::Option* const json = app.add_flag("--json", options.json, "an object instead of a page");
   app.add_flag("--draw", options.draw, "who holds what before and after, too")->excludes(json);
 }
 
-std::vector<dtensor::LinkRate> links_of(const Options& options) {
-  if (!options.link_file.empty())
-    return dtensor::read_links(options.link_file, options.mesh.size(), options.names);
+std::vector<dtensor::LinkRate> links_of(const MeshOptions& mesh) {
+  if (!mesh.link_file.empty())
+    return dtensor::read_links(mesh.link_file, mesh.sizes.size(), mesh.names);
   std::vector<dtensor::LinkRate> links;
-  for (const std::string& text : options.link) links.push_back(dtensor::parse_link(text));
-  if (links.size() == 1) links.resize(options.mesh.size(), links[0]);
-  if (!links.empty() && links.size() != options.mesh.size())
-    throw Error(ErrorCode::kUsage, fmt::format("--link-rate has {} links", links.size()),
-                fmt::format("the mesh has {} axes", options.mesh.size()), "one, or one per axis");
+  for (const std::string& text : mesh.link) links.push_back(dtensor::parse_link(text));
+  if (links.size() == 1) links.resize(mesh.sizes.size(), links[0]);
+  if (!links.empty() && links.size() != mesh.sizes.size())
+    throw Error(ErrorCode::kUsage,
+                fmt::format("{} has {} links", mesh.option("link-rate"), links.size()),
+                fmt::format("the mesh has {} axes", mesh.sizes.size()), "one, or one per axis");
   return links;
 }
 
-void check_mesh(const Options& options) {
+void check_mesh(const MeshOptions& mesh) {
   std::int64_t ranks = 1;
-  for (const int size : options.mesh) {
+  for (const int size : mesh.sizes) {
     if (size < 1 || (ranks *= size) > 1 << 24)
-      throw Error(ErrorCode::kUsage, "--mesh has no such sizes",
+      throw Error(ErrorCode::kUsage, mesh.option("mesh") + " has no such sizes",
                   "an axis has at least one rank, a mesh at most 16,777,216", "");
   }
-  if (options.mesh.size() > dtensor::Layout::kMaxAxes)
-    throw Error(ErrorCode::kUsage, fmt::format("--mesh has {} axes", options.mesh.size()),
+  if (mesh.sizes.size() > dtensor::Layout::kMaxAxes)
+    throw Error(ErrorCode::kUsage,
+                fmt::format("{} has {} axes", mesh.option("mesh"), mesh.sizes.size()),
                 fmt::format("at most {}", dtensor::Layout::kMaxAxes), "");
-  if (!options.names.empty() && options.names.size() != options.mesh.size())
-    throw Error(ErrorCode::kUsage, fmt::format("--names has {} names", options.names.size()),
-                fmt::format("the mesh has {} axes", options.mesh.size()), "one per axis");
-  if (options.rank < 0 || options.rank >= ranks)
-    throw Error(ErrorCode::kUsage, fmt::format("--rank={} is not in the mesh", options.rank),
-                fmt::format("its ranks are 0 to {}", ranks - 1), "");
+  if (!mesh.names.empty() && mesh.names.size() != mesh.sizes.size())
+    throw Error(ErrorCode::kUsage,
+                fmt::format("{} has {} names", mesh.option("names"), mesh.names.size()),
+                fmt::format("the mesh has {} axes", mesh.sizes.size()), "one per axis");
+}
+
+void check_shape(const Options& options) {
   for (const std::int64_t size : options.shape) {
     if (size < 0) throw Error(ErrorCode::kUsage, "--shape has a size below 0", "", "");
   }
 }
 
 dtensor::PlanQuestion question_of(const Options& options) {
-  check_mesh(options);
+  const MeshOptions& mesh = options.mesh;
+  check_mesh(mesh);
+  check_shape(options);
+  if (options.rank < 0 || options.rank >= mesh.ranks())
+    throw Error(ErrorCode::kUsage, fmt::format("--rank={} is not in the mesh", options.rank),
+                fmt::format("its ranks are 0 to {}", mesh.ranks() - 1), "");
   dtensor::PlanQuestion question;
   question.shape = options.shape;
   question.dtype = tensors::parse_dtype(options.dtype);
-  question.mesh_shape = options.mesh;
-  question.axis_names = options.names;
+  question.mesh_shape = mesh.sizes;
+  question.axis_names = mesh.names;
   question.from = dtensor::parse_layout(options.from, question.shape, question.mesh_shape);
   question.to = dtensor::parse_layout(options.to, question.shape, question.mesh_shape);
-  question.links = links_of(options);
-  question.coordinate.resize(options.mesh.size());
+  question.links = links_of(mesh);
+  question.coordinate.resize(mesh.sizes.size());
   int rank = options.rank;
-  for (std::size_t axis = options.mesh.size(); axis-- > 0;) {
-    question.coordinate[axis] = rank % options.mesh[axis];
-    rank /= options.mesh[axis];
+  for (std::size_t axis = mesh.sizes.size(); axis-- > 0;) {
+    question.coordinate[axis] = rank % mesh.sizes[axis];
+    rank /= mesh.sizes[axis];
   }
   return question;
 }
 
-void draw(const dtensor::PlanQuestion& question) {
+dtensor::CrossingSide side_of(const MeshOptions& mesh, int first_rank, const std::string& layout,
+                              const tensors::Shape& shape) {
+  check_mesh(mesh);
+  // To find whom a rank sends to takes a look at all of them, for some ranks of each mesh.
+  if (mesh.ranks() > 1 << 16)
+    throw Error(ErrorCode::kUsage, mesh.option("mesh") + " has too many ranks",
+                "between two meshes, each has at most 65,536", "");
+  return {.mesh_shape = mesh.sizes,
+          .axis_names = mesh.names,
+          .first_rank = first_rank,
+          .layout = dtensor::parse_layout(layout, shape, mesh.sizes),
+          .links = links_of(mesh)};
+}
+
+dtensor::CrossingQuestion crossing_of(const Options& options) {
+  check_shape(options);
+  dtensor::CrossingQuestion question;
+  question.shape = options.shape;
+  question.dtype = tensors::parse_dtype(options.dtype);
+  question.from = side_of(options.mesh, 0, options.from, question.shape);
+  const int first = options.to_first_rank.value_or(options.mesh.ranks());
+  if (first < 0 || first > 1 << 24)
+    throw Error(ErrorCode::kUsage, fmt::format("--to-first-rank={} is no rank", first),
+                "ranks are 0 to 16,777,216", "");
+  question.to = side_of(options.to_mesh, first, options.to, question.shape);
+  question.rank = options.rank;
+  return question;
+}
+
+void draw(const dtensor::ShardingSubject& subject) {
   const bool in_color = ::isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr;
-  for (const dtensor::Layout& layout : {question.from, question.to}) {
-    fmt::print("\n{}", dtensor::sharding_text(
-                           {question.shape, question.mesh_shape, layout},
-                           in_color ? dtensor::Colors::terminal : dtensor::Colors::none));
+  fmt::print("\n{}", dtensor::sharding_text(
+                         subject, in_color ? dtensor::Colors::terminal : dtensor::Colors::none));
+}
+
+void tell_redistribution(const Options& options) {
+  const dtensor::PlanExplanation explanation = dtensor::explain_plan(question_of(options));
+  fmt::print("{}", options.json ? explanation.to_json() + "\n" : explanation.to_string());
+  const dtensor::PlanQuestion& question = explanation.question;
+  for (const dtensor::Layout& layout : {question.from, question.to})
+    if (options.draw) draw({question.shape, question.mesh_shape, layout});
+}
+
+void tell_crossing(const Options& options) {
+  const dtensor::CrossingExplanation explanation = dtensor::explain_crossing(crossing_of(options));
+  fmt::print("{}", options.json ? explanation.to_json() + "\n" : explanation.to_string());
+  const dtensor::CrossingQuestion& question = explanation.question;
+  for (const dtensor::CrossingSide& side : {question.from, question.to}) {
+    if (!options.draw) break;
+    if (side.first_rank != 0) fmt::print("\nHere 0 is rank {}, and so on:\n", side.first_rank);
+    draw({question.shape, side.mesh_shape, side.layout});
   }
 }
 
@@ -144,8 +237,10 @@ int run(int argc, char** argv) {
   app.name("dtrun-plan");
   app.set_version_flag("--version", "dtrun-plan " DTRUN_VERSION);
   app.footer(
-      "Example: dtrun-plan --mesh 2,2 --names dp,tp --shape 1024,4096 --from '[S(0), R]' --to '[R, "
-      "S(1)]'");
+      "Examples: dtrun-plan --mesh 2,2 --names dp,tp --shape 1024,4096 --from '[S(0), R]' --to "
+      "'[R, S(1)]'\n"
+      "          dtrun-plan --mesh 4 --shape 1024,4096 --from '[S(0)]' --to-mesh 2,2 --to '[S(0), "
+      "S(1)]' --rank 5");
   add_options(app, options);
   try {
     app.parse(argc, argv);
@@ -154,9 +249,10 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     throw Error(ErrorCode::kUsage, error.what(), "", "dtrun-plan --help lists the options");
   }
-  const dtensor::PlanExplanation explanation = dtensor::explain_plan(question_of(options));
-  fmt::print("{}", options.json ? explanation.to_json() + "\n" : explanation.to_string());
-  if (options.draw) draw(explanation.question);
+  if (options.to_mesh.sizes.empty())
+    tell_redistribution(options);
+  else
+    tell_crossing(options);
   return 0;
 }
 

@@ -47,6 +47,22 @@ LocalTensor::LocalTensor(StoragePointer storage, DType dtype, Shape shape, Strid
   view_->dtype = dtype;
 }
 
+LocalTensor::View::View(const View& like, StoragePointer its_storage)
+    : storage(std::move(its_storage)),
+      shape(like.shape),
+      strides(like.strides),
+      offset(like.offset),
+      numel(like.numel),
+      dtype(like.dtype),
+      is_contiguous(like.is_contiguous) {}
+
+LocalTensor LocalTensor::over(StoragePointer storage) const {
+  DT_CHECK(storage && storage->bytes() >= view_->storage->bytes());
+  LocalTensor other;
+  other.view_ = base::Counted<View>(new View(*view_, std::move(storage)));
+  return other;
+}
+
 std::int64_t LocalTensor::size(int dim) const {
   return shape()[static_cast<std::size_t>(normalize_dim(dim, shape().size()))];
 }

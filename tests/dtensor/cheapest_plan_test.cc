@@ -105,7 +105,7 @@ class LayoutGraph {
     std::vector<std::vector<Edge>> into(layouts_.size());
     std::vector<Exchange> exchanges;
     for (std::size_t from = 0; from < layouts_.size(); ++from) {
-      list_exchanges(layouts_[from], layouts_[target], exchanges);
+      list_exchanges(layouts_[from], layouts_[target], links_of(costs_), exchanges);
       for (const Exchange& exchange : exchanges)
         into[numbers_.at(exchange.after.packed())].push_back(
             edge(from, {StepKind::exchange, 0, layouts_[from], exchange.after}));
@@ -247,7 +247,7 @@ TEST(ExchangeTest, OneAxisThatIsCutIntoOtherSizesIsOneToo) {
   const Layout from = make_layout({8}, {2}, {Shard(0, {3, 5})});
   const Layout target = make_layout({8}, {2}, {Shard(0, {6, 2})});
   std::vector<Exchange> list;
-  list_exchanges(from, target, list);
+  list_exchanges(from, target, Links::different, list);
   ASSERT_EQ(list.size(), 1U);
   EXPECT_EQ(list[0].axes, 1U);
   EXPECT_EQ(list[0].after, target);
@@ -260,7 +260,7 @@ TEST(ExchangeTest, EveryOneOnTheWayMovesSeveralAxes) {
     const std::vector<Layout> layouts = all_layouts({8, 8}, mesh, {ReduceOp::sum});
     for (const Layout& from : layouts) {
       for (const Layout& target : layouts) {
-        list_exchanges(from, target, list);
+        list_exchanges(from, target, Links::different, list);
         for (const auto& [next, axes] : list) {
           ++exchanges;
           ASSERT_EQ(axes, axes_of_exchange(from, next));
@@ -280,25 +280,26 @@ TEST(CheapestPlanTest, NoWayCostsLessOnOneAxis) {
   }
 }
 
-/// What the planner leaves out, exchanges that end a cut before its time or leave some of the axes
-/// where they are, would seldom gain much.
-void expect_few_gains(const Compared& compared, std::size_t pairs) {
+/// @param pairs at the least
+void expect_gains(const Compared& compared, std::size_t pairs, std::size_t most_gains) {
   EXPECT_GT(compared.pairs, pairs / testing_support::one_in(7));
-  EXPECT_LT(compared.gains, compared.pairs / 50);
-  EXPECT_LT(compared.most, 3);
+  EXPECT_LE(compared.gains, most_gains);
   std::printf("%zu pairs; any exchange would gain in %zu of them, at most %.2f times\n",
               compared.pairs, compared.gains, compared.most);
 }
 
+// Here the planner is exact: no exchange that it leaves out would gain.
 TEST(CheapestPlanTest, NoWayCostsLessOnTwoAxesInAnyOrder) {
   Compared compared;
   for (const std::vector<int>& mesh : std::vector<std::vector<int>>{{2, 2}, {4, 2}, {2, 3}}) {
     for (const Shape& shape : {Shape{5}, Shape{1, 64}, Shape{7, 3, 4}, Shape{4096, 512}})
       compared += expect_no_cheaper_way_at_any_cost(shape, mesh, kOfAllKinds);
   }
-  expect_few_gains(compared, 30'000);
+  expect_gains(compared, 30'000, 0);
 }
 
+// What the planner leaves out, exchanges that end a cut before its time or leave some of the axes
+// where they are, would seldom gain much.
 TEST(CheapestPlanTest, NoWayCostsLessOnThreeAxesInAnyOrder) {
   Compared compared;
   for (const std::vector<int>& mesh : std::vector<std::vector<int>>{{2, 2, 2}, {2, 4, 3}}) {
@@ -306,7 +307,8 @@ TEST(CheapestPlanTest, NoWayCostsLessOnThreeAxesInAnyOrder) {
       compared += expect_no_cheaper_way_at_any_cost(shape, mesh, {ReduceOp::sum});
     compared += expect_no_cheaper_way_at_any_cost({64, 48, 5}, mesh, {});
   }
-  expect_few_gains(compared, 200'000);
+  expect_gains(compared, 200'000, compared.pairs / 50);
+  EXPECT_LT(compared.most, 3);
 }
 
 }  // namespace

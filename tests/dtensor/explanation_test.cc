@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <boost/json/parse.hpp>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/layout/box.h"
 #include "dtrun/dtensor/layout/notation.h"
+#include "dtrun/dtensor/plan/crossing_explanation.h"
 #include "dtrun/dtensor/plan/link_file.h"
 
 namespace dtrun::dtensor {
@@ -206,6 +208,56 @@ TEST(ExplanationTest, LinksAreReadFromWordsAndFiles) {
   std::ofstream(path) << R"({"dp": {"latency": 2e-5}})";
   EXPECT_THROW(read_links(path, 2, {"dp", "tp"}), base::Error);
   std::filesystem::remove(path);
+}
+
+TEST(CrossingExplanationTest, WhatAllRanksSendIsWhatTheyReceive) {
+  CrossingQuestion asked;
+  asked.shape = {7, 5};
+  asked.from.mesh_shape = {2, 2};
+  asked.from.layout = make_layout({7, 5}, {2, 2}, {Partial(), Shard(0)});
+  asked.to.mesh_shape = {3};
+  asked.to.first_rank = 2;
+  for (const Placement& target : {Replicate(), Shard(1), Partial()}) {
+    asked.to.layout = make_layout({7, 5}, {3}, {target});
+    Traffic all;
+    for (asked.rank = 0; asked.rank < 5; ++asked.rank) {
+      const CrossingExplanation told = explain_crossing(asked);
+      all += told.chosen.traffic;
+      Traffic parts = told.chosen.messages;
+      parts += told.chosen.before.traffic;
+      parts += told.chosen.after.traffic;
+      EXPECT_EQ(parts, told.chosen.traffic);
+      EXPECT_GE(told.memory.peak, std::max(told.memory.before, told.memory.after));
+      double least = told.chosen.plan.cost.seconds;
+      for (const ExplainedCrossMesh& way : told.alternatives) {
+        EXPECT_GE(way.plan.cost.seconds, least);
+        least = way.plan.cost.seconds;
+      }
+      EXPECT_EQ(told.chosen.plan.cost,
+                plan_cross_mesh({7, 5}, {{2, 2}, {0, 1, 2, 3}, asked.from.layout},
+                                {{3}, {2, 3, 4}, asked.to.layout}, 4)
+                    .cost);
+    }
+    EXPECT_GT(all.sent, 0);
+    EXPECT_EQ(all.sent, all.received);
+  }
+}
+
+TEST(CrossingExplanationTest, ARankOfNeitherMeshIsRefused) {
+  CrossingQuestion asked;
+  asked.shape = {4};
+  asked.from.mesh_shape = asked.to.mesh_shape = {2};
+  asked.from.layout = asked.to.layout = make_layout({4}, {2}, {Shard(0)});
+  asked.to.first_rank = 4;
+  asked.rank = 3;
+  try {
+    explain_crossing(asked);
+    FAIL() << "no refusal";
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.code(), base::ErrorCode::kInvalidArgument);
+    EXPECT_NE(std::string(error.what()).find("0 to 1, the second one's 4 to 5"), std::string::npos)
+        << error.what();
+  }
 }
 
 }  // namespace

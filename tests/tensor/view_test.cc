@@ -24,6 +24,19 @@ TEST(ViewTest, ViewsShareTheirElements) {
   EXPECT_EQ(whole.to_vector(), (Values{7, 0, 9, 7, 5, 9}));
 }
 
+TEST(ViewTest, OverOtherMemoryAViewShowsTheSamePlaces) {
+  const LocalTensor a = arange(12, {.dtype = DType::f32}).view({3, 4});
+  const LocalTensor other = full({12}, 7, {.dtype = DType::f32});
+  const LocalTensor column = a.select(1, 2).over(other.storage());
+  column.fill_(1);
+  EXPECT_EQ(column.shape(), (Shape{3}));
+  EXPECT_EQ(other.to_vector(), (std::vector<double>{7, 7, 1, 7, 7, 7, 1, 7, 7, 7, 1, 7}));
+  EXPECT_EQ(a.to_vector()[2], 2);
+  EXPECT_TRUE(a.over(other.storage()).is_contiguous());
+  EXPECT_EQ(a.over(other.storage()).numel(), 12);
+  EXPECT_DEATH(a.over(Storage::allocate(47, kCpu)), "storage");
+}
+
 TEST(ViewTest, ATransposedTensorIsReadInItsOwnOrder) {
   const LocalTensor turned = grid().transpose(0, -1);
   EXPECT_EQ(turned.shape(), (Shape{3, 2}));

@@ -45,6 +45,36 @@ TEST(DtrunPlanTest, LinksComeFromAFile) {
   EXPECT_THAT(result.out, HasSubstr("Predicted: 1.00 s"));
 }
 
+TEST(DtrunPlanTest, AMoveToAnotherMeshIsToldWithItsMessages) {
+  const std::vector<std::string> move = {
+      "--mesh",    "2,2", "--names",    "dp,tp", "--shape", "1024,4096", "--from", "[P(sum), S(0)]",
+      "--to-mesh", "2,3", "--to-names", "a,b",   "--to",    "[S(0), R]", "--rank", "1"};
+  std::vector<std::string> drawn = move;
+  drawn.emplace_back("--draw");
+  const CommandResult page = plan(drawn);
+  EXPECT_EQ(page.exit_code, 0) << page.err;
+  EXPECT_THAT(page.out,
+              AllOf(HasSubstr("from [P(sum), S(0)] on ranks 0 to 3 (dp=2, tp=2)"),
+                    HasSubstr("to   [S(0), R] on ranks 4 to 9 (a=2, b=3)"),
+                    HasSubstr("Rank 1 sends 8,388,608 bytes and receives 4,194,304"),
+                    HasSubstr("reduce_scatter  first, dp"), HasSubstr("all_gather      second, b"),
+                    HasSubstr("all_reduce along dp, messages "), HasSubstr("1.8x slower"),
+                    HasSubstr("Here 0 is rank 4"), HasSubstr("3, 4, 5")));
+  std::vector<std::string> as_json = move;
+  as_json.insert(as_json.end(), {"--json", "--to-first-rank", "0"});
+  const CommandResult json = plan(as_json);
+  EXPECT_EQ(json.exit_code, 0) << json.err;
+  EXPECT_THAT(json.out, AllOf(HasSubstr("\"first_rank\":0,\"layout\":\"[S(0), R]\""),
+                              HasSubstr("\"kind\":\"messages\",\"mesh\":\"both\""),
+                              HasSubstr("\"bytes_sent\":13983744"), HasSubstr("\"why_not\":")));
+}
+
+TEST(DtrunPlanTest, TheOtherMeshHasLinksOfItsOwn) {
+  const CommandResult result = plan({"--mesh", "2", "--shape", "8", "--from", "R", "--to-mesh", "4",
+                                     "--to", "R", "--to-link-rate", "1:1e9"});
+  EXPECT_THAT(result.out, HasSubstr("Predicted: 1.00 s"));
+}
+
 TEST(DtrunPlanTest, WhatMakesNoSenseIsNamedWithTheRemedy) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
       {{"--mesh", "4", "--shape", "8", "--from", "Q", "--to", "R"}, "'Q' is no layout"},
@@ -53,6 +83,19 @@ TEST(DtrunPlanTest, WhatMakesNoSenseIsNamedWithTheRemedy) {
       {{"--mesh", "4", "--shape", "8", "--from", "R", "--to", "S(1)"}, "its dims are -1 to 0"},
       {{"--mesh", "4", "--names", "a,b", "--from", "R", "--to", "R"}, "one per axis"},
       {{"--mesh", "4", "--from", "R", "--to", "R", "--link-rate", "fast"}, "'fast' is no link"},
+      {{"--mesh", "4", "--from", "R", "--to", "R", "--to-names", "a"}, "--to-mesh"},
+      {{"--mesh", "4", "--from", "R", "--to-mesh", "0", "--to", "R"},
+       "--to-mesh has no such sizes"},
+      {{"--mesh", "4", "--from", "R", "--to-mesh", "2", "--to", "[R, R]"}, "axes"},
+      {{"--mesh", "4", "--from", "R", "--to-mesh", "2", "--to-names", "a,b", "--to", "R"},
+       "--to-names has 2 names"},
+      {{"--mesh", "4", "--from", "R", "--to-mesh", "2", "--to", "R", "--to-link-rate", "shm,shm"},
+       "--to-link-rate has 2 links"},
+      {{"--mesh", "4", "--from", "R", "--to-mesh", "2", "--to", "R", "--to-first-rank", "-1"},
+       "--to-first-rank=-1 is no rank"},
+      {{"--mesh", "4", "--from", "R", "--to-mesh", "2", "--to", "R", "--rank", "6"},
+       "rank 6 is in neither mesh"},
+      {{"--mesh", "4", "--from", "R", "--to-mesh", "65537", "--to", "R"}, "at most 65,536"},
       {{"--from", "R", "--to", "R"}, "--mesh is required"}};
   for (const auto& [arguments, words] : wrong) {
     const CommandResult result = plan(arguments);

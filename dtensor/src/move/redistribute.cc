@@ -314,9 +314,11 @@ AskedMove with_direct_step(const Spec& from, AskedMove move) {
     return move;
   const Shape& shape = move.to.local_box().shape;
   const ReduceOp op = reduces ? step.before.reduce_op(axis) : ReduceOp::sum;
+  const std::size_t bytes =
+      static_cast<std::size_t>(tensors::numel(shape)) * tensors::item_size(from.dtype());
   move.direct = {{step.kind, step.axis, op},
-                 static_cast<std::size_t>(tensors::numel(shape)) * tensors::item_size(from.dtype()),
-                 tensors::contiguous_strides(shape)};
+                 LocalTensor(tensors::Storage::wrap(nullptr, bytes, tensors::kCpu, {}),
+                             from.dtype(), shape, tensors::contiguous_strides(shape))};
   return move;
 }
 
@@ -325,8 +327,9 @@ LocalTensor run_move(const Spec& from, const AskedMove& move, const LocalTensor&
   if (!move.direct || MoveObserver::any()) return run_plan(site, *move.plan, local);
   log_move({site, *move.plan, local.dtype()});
   try {
-    LocalTensor result(tensors::Storage::allocate(move.direct->bytes, local.device()),
-                       local.dtype(), move.to.body()->box.shape, move.direct->strides);
+    const LocalTensor& pattern = move.direct->pattern;
+    LocalTensor result =
+        pattern.over(tensors::Storage::allocate(pattern.storage()->bytes(), local.device()));
     MeshLine& line = *site.mesh.body()->lines[static_cast<std::size_t>(move.direct->axis)];
     start_direct(*move.direct, line.group(), result, local, {}, Cause::site_of_call());
     return result;

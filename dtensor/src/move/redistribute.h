@@ -47,8 +47,8 @@ struct DirectStep {
 
 /// A direct step with what a tensor for its result is made of.
 struct DirectMove : DirectStep {
-  std::size_t bytes;
-  tensors::Strides strides;
+  /// Of the result's shape and dtype, without memory for them.
+  tensors::LocalTensor pattern;
 };
 
 /// A redistribution that a program asks for.

@@ -1,7 +1,6 @@
 #include "dtrun/dtensor/plan/cross_mesh_plan.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "plan/step_cost.h"
@@ -77,32 +76,44 @@ PlanCost messages_cost(const BoxMessages& messages, std::int64_t item_bytes, con
 
 }  // namespace
 
+std::vector<CrossMeshPlan> cross_mesh_ways(const Shape& global_shape, const PlacedLayout& from,
+                                           const PlacedLayout& to, std::int64_t item_bytes,
+                                           std::span<const LinkRate> from_links,
+                                           std::span<const LinkRate> to_links) {
+  const CostModel from_costs{item_bytes, from_links}, to_costs{item_bytes, to_links};
+  const LinkRate between = slowest(from_links, to_links);
+  std::vector<CrossMeshPlan> ways;
+  for (const Spread reduced : {Spread::whole, Spread::chunks}) {
+    for (const Spread sent : {Spread::whole, Spread::chunks}) {
+      CrossMeshPlan plan;
+      plan.given = given_layout(global_shape, from, reduced);
+      plan.wanted = wanted_layout(global_shape, to, sent);
+      const bool is_known = std::ranges::any_of(ways, [&](const CrossMeshPlan& way) {
+        return way.given == plan.given && way.wanted == plan.wanted;
+      });
+      if (is_known) continue;
+      plan.before =
+          plan_redistribute(global_shape, from.mesh_shape, from.layout, plan.given, from_costs);
+      plan.after = plan_redistribute(global_shape, to.mesh_shape, plan.wanted, to.layout, to_costs);
+      const BoxMessages messages(global_shape, {from.mesh_shape, from.ranks, plan.given},
+                                 {to.mesh_shape, to.ranks, plan.wanted});
+      plan.messages = messages_cost(messages, item_bytes, between);
+      plan.cost = plan_cost(global_shape, from.mesh_shape, plan.before, from_costs);
+      plan.cost += plan_cost(global_shape, to.mesh_shape, plan.after, to_costs);
+      plan.cost += plan.messages;
+      ways.push_back(std::move(plan));
+    }
+  }
+  std::ranges::stable_sort(ways, {}, &CrossMeshPlan::cost);
+  return ways;
+}
+
 CrossMeshPlan plan_cross_mesh(const Shape& global_shape, const PlacedLayout& from,
                               const PlacedLayout& to, std::int64_t item_bytes,
                               std::span<const LinkRate> from_links,
                               std::span<const LinkRate> to_links) {
-  const CostModel from_costs{item_bytes, from_links}, to_costs{item_bytes, to_links};
-  const LinkRate between = slowest(from_links, to_links);
-  std::optional<CrossMeshPlan> best;
-  for (const Spread reduced : {Spread::whole, Spread::chunks}) {
-    const Layout given = given_layout(global_shape, from, reduced);
-    if (reduced == Spread::chunks && best && given == best->given) continue;
-    for (const Spread sent : {Spread::whole, Spread::chunks}) {
-      CrossMeshPlan plan;
-      plan.given = given;
-      plan.wanted = wanted_layout(global_shape, to, sent);
-      plan.before =
-          plan_redistribute(global_shape, from.mesh_shape, from.layout, given, from_costs);
-      plan.after = plan_redistribute(global_shape, to.mesh_shape, plan.wanted, to.layout, to_costs);
-      plan.cost = plan_cost(global_shape, from.mesh_shape, plan.before, from_costs);
-      plan.cost += plan_cost(global_shape, to.mesh_shape, plan.after, to_costs);
-      const BoxMessages messages(global_shape, {from.mesh_shape, from.ranks, given},
-                                 {to.mesh_shape, to.ranks, plan.wanted});
-      plan.cost += messages_cost(messages, item_bytes, between);
-      if (!best || plan.cost < best->cost) best = std::move(plan);
-    }
-  }
-  return *std::move(best);
+  return std::move(
+      cross_mesh_ways(global_shape, from, to, item_bytes, from_links, to_links).front());
 }
 
 }  // namespace dtrun::dtensor

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <functional>
 
 #include "plan/step_cost.h"
 
@@ -138,12 +139,24 @@ class Listing {
       if (group != axes) add(group, no_cut);
     }
   }
+  /// Of one axis from under those that cut what it has cut and keep their places: it goes to its
+  /// target, or, where it will not cut, ends or becomes the innermost one.
+  void add_outer_axis(std::size_t axis) {
+    Layout next = state_;
+    next.set(axis, target_.is_shard(axis) ? target_ : Layout::whole(state_.axes()));
+    add(next);
+    if (target_.is_shard(axis)) return;
+    next = state_;
+    next.set(axis, state_);  // innermost, for a step along this axis alone
+    add(next);
+  }
 
  private:
   void add(unsigned which, NoCut no_cut) {
-    if (!may_move(which)) return;
-    const Layout next = rearranged(state_, target_, which, no_cut);
-    // An axis of `which` may stay, and the step of one axis is a collective along it.
+    if (may_move(which)) add(rearranged(state_, target_, which, no_cut));
+  }
+  void add(const Layout& next) {
+    // An axis may stay, and the step of one axis is a collective along it.
     const unsigned moved = axes_of_exchange(state_, next);
     if (!may_move(moved)) return;
     const bool is_new = std::ranges::find(list_, next, &Exchange::after) == list_.end();
@@ -166,7 +179,14 @@ unsigned axes_of_exchange(const Layout& before, const Layout& after) {
   return with_inner_axes(before, axes) | with_inner_axes(after, axes);
 }
 
-void list_exchanges(const Layout& state, const Layout& target, std::vector<Exchange>& list) {
+Links links_of(const CostModel& costs) {
+  const bool are_alike =
+      std::ranges::adjacent_find(costs.links, std::not_equal_to<>()) == costs.links.end();
+  return are_alike ? Links::alike : Links::different;
+}
+
+void list_exchanges(const Layout& state, const Layout& target, Links links,
+                    std::vector<Exchange>& list) {
   list.clear();
   unsigned leaving = 0, terms = 0;
   for (std::size_t axis = 0; axis < state.axes(); ++axis) {
@@ -178,8 +198,17 @@ void list_exchanges(const Layout& state, const Layout& target, std::vector<Excha
   if (!listing.may_move(all)) return;
   listing.add_groups(with_inner_axes(state, leaving), NoCut::ends);
   if (terms != 0) listing.add_groups(all, NoCut::ends);
+  const bool all_cut = all_become_cuts(target, all);
   // Otherwise no axis could stay.
-  if (!all_become_cuts(target, all)) listing.add_groups(all, NoCut::stays);
+  if (!all_cut) listing.add_groups(all, NoCut::stays);
+  // Of axes that will cut, at links of one rate few would gain, and the search takes longer.
+  const bool only_ends = links == Links::alike;
+  if ((all_cut && only_ends) || !is_nested(state)) return;
+  for (unsigned outer = leaving | terms; outer != 0; outer &= outer - 1) {
+    const auto axis = static_cast<std::size_t>(std::countr_zero(outer));
+    if (only_ends && target.is_shard(axis)) continue;
+    if (!state.is_innermost(axis)) listing.add_outer_axis(axis);
+  }
 }
 
 Layout after_exchange(const Layout& now, const Layout& before, const Layout& after) {

@@ -19,12 +19,18 @@ struct Exchange {
   unsigned axes;  ///< axes_of_exchange()
 };
 
+/// Whether the axes' links have one rate and latency.
+enum class Links : bool { alike, different };
+Links links_of(const CostModel& costs);
+
 /// Those on the way from `state` to `target` of several axes, or of one that is cut into other
 /// sizes: of all axes that move at once, and, where some have nothing to do with the others, of
 /// those alone. An axis that is to be Partial stays at its dim, or comes to be the innermost one
-/// there.
+/// there. And of each axis alone that others cut further and that will not cut: it ends, or comes
+/// to be the innermost one. Where links differ, also of such an axis that will cut another dim.
 /// @param list is overwritten; reused, because a search calls this thousands of times
-void list_exchanges(const Layout& state, const Layout& target, std::vector<Exchange>& list);
+void list_exchanges(const Layout& state, const Layout& target, Links links,
+                    std::vector<Exchange>& list);
 
 /// `now` with the exchange that leads from `before` to `after`; it may have axes of one rank that
 /// these do not show.

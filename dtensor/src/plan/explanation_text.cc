@@ -72,19 +72,13 @@ std::string alternatives_text(const PlanExplanation& explanation) {
   return "\n" + table.text();
 }
 
-array numbers(const auto& values) {
-  array list;
-  for (const auto& value : values) list.emplace_back(value);
-  return list;
-}
-
 array steps_json(const PlanQuestion& question, const ExplainedRoute& route) {
   array steps;
   for (const ExplainedStep& item : route.steps) {
     const Step& step = item.step;
     steps.push_back(object{{"kind", step_kind_name(step.kind)},
                            {"axis", step.axis},
-                           {"axes", numbers(step.axes())},
+                           {"axes", json_list(step.axes())},
                            {"axis_name", step.along(question.axis_names)},
                            {"before", step.before.to_string()},
                            {"after", step.after.to_string()},
@@ -154,10 +148,10 @@ std::string PlanExplanation::to_string() const {
 }
 
 std::string PlanExplanation::to_json() const {
-  object result{{"shape", numbers(question.shape)},
+  object result{{"shape", json_list(question.shape)},
                 {"dtype", tensors::dtype_short_name(question.dtype)},
-                {"mesh", numbers(question.mesh_shape)},
-                {"axis_names", numbers(question.axis_names)},
+                {"mesh", json_list(question.mesh_shape)},
+                {"axis_names", json_list(question.axis_names)},
                 {"rank", rank_of(question)},
                 {"from", question.from.to_string()},
                 {"to", question.to.to_string()},

@@ -1,6 +1,7 @@
 // Words that explanations have in common.
 #pragma once
 
+#include <boost/json/array.hpp>
 #include <string>
 #include <vector>
 
@@ -15,5 +16,11 @@ std::string mesh_text(const std::vector<int>& shape, const std::vector<std::stri
 /// The steps as a table, with a line for the head.
 std::string steps_text(const PlanQuestion& question, const ExplainedRoute& route,
                        const std::string& margin);
+
+inline boost::json::array json_list(const auto& values) {
+  boost::json::array list;
+  for (const auto& value : values) list.emplace_back(value);
+  return list;
+}
 
 }  // namespace dtrun::dtensor

@@ -73,7 +73,10 @@ class Visits {
 class Search {
  public:
   Search(const SearchGround& ground, const Layout& from, const Layout& to)
-      : ground_(ground), target_(to), whole_(Layout::whole(to.axes())) {
+      : ground_(ground),
+        target_(to),
+        whole_(Layout::whole(to.axes())),
+        links_(links_of(ground.costs)) {
     // Of no less than all axes together leave of the tensor.
     double elements_left = fullest_elements(ground.shape, ground.mesh_shape, Layout());
     double best_rate = 0;
@@ -173,7 +176,7 @@ class Search {
         leave_shard(from, state, axis);
       }
     }
-    list_exchanges(state, target_, exchanges_);
+    list_exchanges(state, target_, links_, exchanges_);
     for (const Exchange& exchange : exchanges_) {
       const auto [number, is_new] = visited(exchange.after);
       const PlanCost cost =
@@ -274,6 +277,7 @@ class Search {
   const SearchGround& ground_;
   const Layout& target_;
   const Layout whole_;
+  const Links links_;
   double least_to_move_ = 0;  ///< seconds of the last share of the tensor
   Visits visits_;             ///< the start is number 0
   std::vector<Due> queue_;    ///< a heap, the soonest first

@@ -18,6 +18,7 @@ struct CrossMeshPlan {
   Layout given;              ///< that the messages start from
   Layout wanted;             ///< that they lead to
   std::vector<Step> after;   ///< on the second mesh
+  PlanCost messages;         ///< of them alone
   PlanCost cost;
 };
 
@@ -28,5 +29,11 @@ CrossMeshPlan plan_cross_mesh(const tensors::Shape& global_shape, const PlacedLa
                               const PlacedLayout& to, std::int64_t item_bytes,
                               std::span<const LinkRate> from_links = {},
                               std::span<const LinkRate> to_links = {});
+/// Those of the four that differ, the cheapest first.
+std::vector<CrossMeshPlan> cross_mesh_ways(const tensors::Shape& global_shape,
+                                           const PlacedLayout& from, const PlacedLayout& to,
+                                           std::int64_t item_bytes,
+                                           std::span<const LinkRate> from_links = {},
+                                           std::span<const LinkRate> to_links = {});
 
 }  // namespace dtrun::dtensor

@@ -1,0 +1,15 @@
+// A plan's steps with what they mean, send and cost. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dtrun/dtensor/plan/explanation.h"
+
+namespace dtrun::dtensor {
+
+/// @param question whose mesh, links and rank count; its layouts are not looked at
+ExplainedRoute route_of(const PlanQuestion& question, std::string name,
+                        const std::vector<Step>& steps);
+
+}  // namespace dtrun::dtensor
