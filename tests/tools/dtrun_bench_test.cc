@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "bench/measurement.h"
+#include "bench/plot.h"
 #include "bench/report.h"
 #include "dtrun/base/json.h"
 #include "dtrun/collectives/available_backends.h"
@@ -316,6 +317,28 @@ TEST(BenchOperationTest, ASizeIsThatOfTheWholeBuffer) {
   EXPECT_EQ(size_in_bytes(scatter, 4), 16U);
   EXPECT_EQ(input_count(scatter, 0, 4), 0U);
   EXPECT_EQ(input_count(scatter, 1, 4), 4U);
+}
+
+TEST(BenchPlotTest, EachReportHasALineAndAName) {
+  const auto report = [](const char* backend, double time) {
+    Report made{.backend = backend, .device = "cpu", .ranks = 2, .rows = {}};
+    for (const std::size_t count : {2, 1 << 18})
+      made.rows.push_back({.call = {.count = count},
+                           .ranks = 2,
+                           .measured = {.mean = time, .p50 = time},
+                           .copy_bandwidth = count > 2 ? 1e10 : 0});
+    return made;
+  };
+  const std::vector<Report> two = {report("dtrun", 10), report("Open MPI", 20)};
+  const std::string both = svg_of(two);
+  EXPECT_THAT(both, AllOf(HasSubstr(">dtrun</text>"), HasSubstr(">Open MPI</text>"),
+                          HasSubstr("<title>Open MPI, 1 MiB: 52.4 GB/s</title>"),
+                          HasSubstr("class=\"line l1\""), Not(HasSubstr("backend dtrun"))));
+  // One bound for all, the first one's.
+  EXPECT_EQ(both.find("<polyline class=\"bound\""), both.rfind("<polyline class=\"bound\""));
+  const std::string one = svg_of({two.data(), 1});
+  EXPECT_THAT(one, AllOf(HasSubstr("2 ranks, backend dtrun, tensors on cpu"),
+                         Not(HasSubstr("class=\"line l1\"")), Not(HasSubstr(">dtrun</text>"))));
 }
 
 TEST(BenchMeasurementTest, APercentileIsASampleThatWasSeen) {

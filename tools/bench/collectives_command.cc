@@ -285,7 +285,7 @@ Report measure_collectives(const CollectivesOptions& options, Contender& contend
   if (contender.rank() != 0) return report;
   write(options.json, json_of(report));
   write(options.csv, csv_of(report));
-  if (!options.svg.empty()) write(options.svg, svg_of(report));
+  if (!options.svg.empty()) write(options.svg, svg_of({&report, 1}));
   if (tells && report.check == Check::results) fmt::print("# wrong elements: {}\n", report.wrong());
   return report;
 }
