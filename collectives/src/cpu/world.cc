@@ -56,6 +56,7 @@ World::World(const GroupOptions& options, Deadline deadline)
       timeout_(options.timeout),
       single_copy_(options.single_copy),
       connections_per_peer_(options.connections_per_peer),
+      costs_(options.costs),
       job_page_(options.job_page),
       door_(
           {*options.store, options.global_ranks[static_cast<std::size_t>(options.rank)],
@@ -76,6 +77,9 @@ void World::listen(const GroupOptions& options, Card& mine) {
 }
 
 void World::join(const GroupOptions& options, Deadline deadline) {
+  if (costs_.is_given())
+    base::log::debug(base::log::Component::kCollectives, "group '{}': the cost table {} says {}",
+                     name_, costs_.path(), json_of(costs_.limits()));
   const std::size_t index = static_cast<std::size_t>(options.rank);
   root_memory_ = make_group_memory(options.global_ranks.size(), Keeps::block);
   const CpuShare share(door_.commons(), rank_);
