@@ -92,6 +92,7 @@ void run_once(Contender& contender, const Options& options) {
     Cell cell;
     double least = 0, median = 0, p99 = 0, bound = 0;
     std::istringstream words(*line);
+    if (line->empty()) continue;
     if (!(words >> cell.first >> cell.second >> least >> median >> p99 >> bound)) {
       fmt::print("{}: {}\n", contender.peer.name, *line);
       continue;

@@ -49,6 +49,8 @@ class CopyBound {
 /// Arguments are triples: operation, bytes, samples. f32 sums.
 inline int run_contender(Contender& contender, int argc, char** argv) {
   bind_to_core(contender);
+  // The login shell of a host may have greeted without a line break.
+  if (contender.rank() == 0) std::printf("\n");
   CopyBound bound(contender);
   for (int i = 1; i + 2 < argc; i += 3) {
     const Operation operation = parse_operation(argv[i]);
