@@ -1,14 +1,18 @@
 // main() of a peer of collective_bench: a library's collectives, started by its own launcher,
 // measured by the loop of dtrun-bench (tools/bench/measurement.h). Rank 0 prints a line per call:
-// operation, bytes asked for, minimum and median in microseconds.
+// operation, bytes asked for, then in microseconds the least time, the median, the 99th percentile
+// and, from 1 MiB on, how long the same bytes take if the ranks copy them at once and do nothing
+// else; else 0.
 #pragma once
 
 #include <sched.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <thread>
 
+#include "bench/copy_bandwidth.h"
 #include "bench/measurement.h"
 
 namespace dtrun::bench {
@@ -23,9 +27,31 @@ inline void bind_to_core(const Contender& contender) {
   if (::sched_setaffinity(0, sizeof(set), &set) != 0) std::perror("bind to a core");
 }
 
+/// How long the ranks copy what the call moves, in microseconds: the bound of dtrun-bench.
+class CopyBound {
+ public:
+  explicit CopyBound(Contender& contender) : contender_(contender) {}
+  /// Collective. @return 0 below 1 MiB, and on all ranks but 0
+  double of(const Call& call) {
+    const std::size_t bytes = size_in_bytes(call, contender_.size());
+    if (bytes < kLeast || contender_.size() == 1) return 0;
+    const auto [known, is_new] = rates_.try_emplace(bytes, 0);
+    if (is_new) known->second = copy_bandwidth(contender_, bytes);
+    return known->second > 0 ? bytes_moved(call, contender_.size()) / known->second * 1e6 : 0;
+  }
+
+ private:
+  static constexpr std::size_t kLeast = 1 << 20;
+  Contender& contender_;
+  std::map<std::size_t, double> rates_;  ///< bytes a second
+};
+
 /// Arguments are triples: operation, bytes, samples. f32 sums.
 inline int run_contender(Contender& contender, int argc, char** argv) {
   bind_to_core(contender);
+  // The login shell of a host may have greeted without a line break.
+  if (contender.rank() == 0) std::printf("\n");
+  CopyBound bound(contender);
   for (int i = 1; i + 2 < argc; i += 3) {
     const Operation operation = parse_operation(argv[i]);
     if (!contender.has(operation)) continue;
@@ -34,8 +60,10 @@ inline int run_contender(Contender& contender, int argc, char** argv) {
     const Call call = call_of_size({.operation = operation}, bytes, contender.size());
     const Measurement measured =
         measure(contender, call, {.samples = samples, .warmup = samples / 10 + 2});
+    const double copied = bound.of(call);
     if (contender.rank() != 0) continue;
-    std::printf("%s %llu %.4f %.4f\n", argv[i], bytes, measured.least, measured.p50);
+    std::printf("%s %llu %.4f %.4f %.4f %.4f\n", argv[i], bytes, measured.least, measured.p50,
+                measured.p99, copied);
     std::fflush(stdout);
     if (measured.wrong == 0) continue;
     std::fprintf(stderr, "%s of %llu bytes: %llu elements are wrong\n", argv[i], bytes,

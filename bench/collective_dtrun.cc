@@ -1,5 +1,6 @@
 // One rank of collective_bench: dtrun's cpu backend, started by dtrun. With --shared-memory before
-// the calls, the tensors lie where the ranks read one another's in place.
+// the calls, the tensors lie where the ranks read one another's in place; with --tcp no two ranks
+// share memory.
 #include <optional>
 #include <string_view>
 
@@ -8,14 +9,14 @@
 #include "dtrun/runtime/worker.h"
 
 int main(int argc, char** argv) {
-  const dtrun::runtime::Worker worker = dtrun::runtime::init();
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  dtrun::runtime::InitOptions options;
+  if (first == "--tcp") options.machine = std::getenv("RANK");
+  const dtrun::runtime::Worker worker = dtrun::runtime::init(std::move(options));
   std::shared_ptr<dtrun::tensors::HostAllocator> memory;
   std::optional<dtrun::tensors::HostAllocatorScope> scope;
-  if (argc > 1 && std::string_view(argv[1]) == "--shared-memory") {
-    scope.emplace(*(memory = worker.world().shared_memory()));
-    --argc;
-    ++argv;
-  }
+  if (first == "--shared-memory") scope.emplace(*(memory = worker.world().shared_memory()));
+  const int words = first.starts_with("--") ? 1 : 0;
   dtrun::bench::GroupContender dtrun(worker.world(), worker.store(), worker.device());
-  return dtrun::bench::run_contender(dtrun, argc, argv);
+  return dtrun::bench::run_contender(dtrun, argc - words, argv + words);
 }

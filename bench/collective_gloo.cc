@@ -1,5 +1,6 @@
-// One rank of collective_bench: gloo over TCP on the loopback, started by dtrun. Its first argument
-// is an empty folder for gloo's rendezvous. all_reduce is AllreduceHalvingDoubling: the newer
+// One rank of collective_bench: gloo over TCP, started by dtrun: on the loopback, or where dtrun
+// has several nodes at the address of this host's name. Its first argument is an empty folder for
+// gloo's rendezvous. all_reduce is AllreduceHalvingDoubling: the newer
 // gloo::allreduce stalls for milliseconds between 16 KiB and 256 KiB in the 2022 library.
 #include <gloo/allgather.h>
 #include <gloo/allreduce_halving_doubling.h>
@@ -13,8 +14,10 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
+#include <unistd.h>
 
 #include <memory>
+#include <string>
 
 #include "collective_contender.h"
 
@@ -29,13 +32,18 @@ int number_of(const char* name) {
   return text == nullptr ? 0 : std::atoi(text);
 }
 
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "localhost";
+}
+
 class Gloo : public dtrun::bench::Contender {
  public:
   explicit Gloo(const char* folder)
       : context_(std::make_shared<gloo::rendezvous::Context>(number_of("RANK"),
                                                              number_of("WORLD_SIZE"))) {
     gloo::transport::tcp::attr address;
-    address.hostname = "127.0.0.1";
+    address.hostname = number_of("GROUP_WORLD_SIZE") > 1 ? host_name() : "127.0.0.1";
     auto device = gloo::transport::tcp::CreateDevice(address);
     gloo::rendezvous::FileStore store(folder);
     context_->connectFullMesh(store, device);

@@ -66,6 +66,10 @@ std::string explain(const Situation& now, Way way) {
       break;
   }
   if (now.crowding == Crowding::crowded) text += "; there are more ranks than cores";
+  Situation without = now;
+  without.limits = &kDefaultLimits;
+  if (const Way other = choose_way(without); other != way)
+    text += fmt::format("; the cost table says so, else by {}", way_name(other));
   return fmt::format("by {}: {}", way_name(way), text);
 }
 

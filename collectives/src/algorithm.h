@@ -10,27 +10,16 @@
 
 #include "deliveries.h"
 #include "dtrun/collectives/backend.h"
+#include "dtrun/collectives/cost_table.h"
 
 namespace dtrun::collectives {
 
-/// Up to this many bytes of a rank lie beside its post; more do not go by post.
-inline constexpr std::size_t kPostBytes = 16 << 10;
-/// Above this many bytes of all ranks together, stages are faster than posts.
-inline constexpr std::size_t kAllPostsBytes = 128 << 10;
+/// The most that lies beside a post; no cost table can say more.
+inline constexpr std::size_t kPostBytes = kDefaultLimits.post_bytes;
 /// Half a stage is divided among the members; smaller pieces than this are not worth a step.
 inline constexpr int kMostOnStage = 32;
 /// Of each half of a stage: what a rank lays there in one step.
 inline constexpr std::size_t kStageBytes = 256 << 10;
-/// Reductions of at most this many bytes go to everybody whole, in one step; larger ones are cut
-/// into one chunk per rank, whose owner combines it.
-inline constexpr std::size_t kWholeReduceBytes = 16 << 10;
-/// Fewer bytes than these are sent to each rank of the other machines, which is one step instead of
-/// two to four.
-inline constexpr std::size_t kMachinesBytes = 128 << 10;
-/// Up to this many bytes of a rank, and of all together, go by rounds, in which they travel with
-/// those of others: more take longer on the way than the messages that are saved.
-inline constexpr std::size_t kRoundsBytes = 16 << 10;
-inline constexpr std::size_t kAllRoundsBytes = 128 << 10;
 /// Where each rank has a machine of its own, a message to each of the others is faster than rounds
 /// between fewer machines than these: a round takes the network's latency. Where all send to all,
 /// and where a root does alone.
@@ -136,6 +125,7 @@ struct Situation {
   Crowding crowding = Crowding::alone;
   /// Stay: all ranks have agreed on the sizes, which may differ from pair to pair.
   EmptyParts empty_parts = EmptyParts::travel;
+  const WayLimits* limits = &kDefaultLimits;  ///< the group's cost table's
 };
 
 struct Algorithm {
@@ -147,8 +137,8 @@ struct Algorithm {
 
 /// What the call's buffers say of its situation.
 inline Situation situation_of(const CollectiveView& collective, const GroupPlace& place,
-                              Crowding crowding) {
-  Situation now{.kind = collective.kind(), .place = place, .crowding = crowding};
+                              Crowding crowding, const WayLimits& limits) {
+  Situation now{.kind = collective.kind(), .place = place, .crowding = crowding, .limits = &limits};
   // All buffers of a collective are of one dtype.
   now.item_bytes = tensors::item_size(collective.fingerprint.dtype);
   now.empty_parts = empty_parts_of(collective.fingerprint);
@@ -177,9 +167,9 @@ inline Situation situation_of(const CollectiveView& collective, const GroupPlace
 }
 /// On the way to all, one rank's bytes are joined by the others'; a broadcast's stay what they are.
 constexpr bool fits_in_rounds(const Situation& now) {
-  if (now.kind == OpKind::broadcast) return now.bytes < kMachinesBytes;
-  return now.bytes <= kRoundsBytes &&
-         now.bytes * static_cast<std::size_t>(now.place.ranks) <= kAllRoundsBytes;
+  if (now.kind == OpKind::broadcast) return now.bytes < now.limits->machines_bytes;
+  return now.bytes <= now.limits->rounds_bytes &&
+         now.bytes * static_cast<std::size_t>(now.place.ranks) <= now.limits->all_rounds_bytes;
 }
 constexpr bool goes_by_rounds(const Situation& now) {
   const bool has_root = now.kind == OpKind::broadcast || now.kind == OpKind::reduce;
@@ -191,25 +181,27 @@ constexpr bool goes_by_rounds(const Situation& now) {
 constexpr Way choose_way(const Situation& now) {
   const int ranks = now.place.ranks;
   if (ranks > 1 && now.place.sharing == Sharing::all && all_know_the_bytes(now.kind)) {
-    if (now.bytes <= kPostBytes && now.bytes * static_cast<std::size_t>(ranks) <= kAllPostsBytes) {
+    if (now.bytes <= now.limits->post_bytes &&
+        now.bytes * static_cast<std::size_t>(ranks) <= now.limits->all_posts_bytes) {
       return Way::post;
     }
     if (ranks <= kMostOnStage) return Way::stages;
   }
   if (goes_by_rounds(now)) return Way::rounds;
-  if (now.place.sharing != Sharing::all && now.bytes >= kMachinesBytes &&
+  if (now.place.sharing != Sharing::all && now.bytes >= now.limits->machines_bytes &&
       has_way_by_machines(now.kind) && gains_by_machines(now.kind, now.place.machines, ranks)) {
     return Way::machines;
   }
   const bool can_be_cut = now.kind == OpKind::all_reduce || now.kind == OpKind::reduce;
-  const bool whole = now.bytes <= kWholeReduceBytes || now.elements < ranks;
+  const bool whole = now.bytes <= now.limits->whole_reduce_bytes || now.elements < ranks;
   return can_be_cut && !whole ? Way::chunks : Way::messages;
 }
 constexpr Algorithm choose_algorithm(const Situation& now) {
   // With more ranks than cores, to poll for long takes the core from the rank that is waited for.
   return {choose_way(now), now.crowding == Crowding::crowded ? kCrowdedLooks : kShortLooks};
 }
-/// "by posts: 16 bytes of each of 2 ranks, which share memory".
+/// "by posts: 16 bytes of each of 2 ranks, which share memory"; where the limits make a difference
+/// to the defaults: "...; the cost table says so, else by stages".
 std::string explain(const Situation& situation, Way way);
 
 }  // namespace dtrun::collectives

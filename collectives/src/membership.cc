@@ -21,9 +21,9 @@ using base::ErrorCode;
 
 namespace {
 
-// A card is text: the version, the group's size, then one field a line. A card that starts with '!'
-// is a refusal: ranks that wait for the card read it instead.
-constexpr std::string_view kVersion = "dtrun-card-2";
+// A card is text: the version, the group's size, the cost table, then one field a line. A card that
+// starts with '!' is a refusal: ranks that wait for the card read it instead.
+constexpr std::string_view kVersion = "dtrun-card-3";
 constexpr char kRefusal = '!';
 const std::string kRosterKey = "roster";
 
@@ -31,9 +31,19 @@ std::string card_key(int rank) {
   return fmt::format("member/{}", rank);
 }
 
-std::string encode(const Card& card, std::size_t group_size) {
-  return fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n", kVersion, group_size, card.global_rank,
-                     card.pid, card.host, card.commons, card.address, card.port, card.token);
+/// "links.json (5f2e8a...)"; equal hashes are equal tables.
+std::string name_of(const CostTable& costs) {
+  if (!costs.is_given()) return "none";
+  std::string path = costs.path();
+  std::ranges::replace(path, '\n', ' ');
+  return fmt::format("{} ({:016x})", path, costs.hash());
+}
+
+std::string encode(const Card& card, const GroupOptions& options) {
+  return fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n", kVersion,
+                     options.global_ranks.size(), options.costs.hash(), name_of(options.costs),
+                     card.global_rank, card.pid, card.host, card.commons, card.address, card.port,
+                     card.token);
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -47,11 +57,13 @@ std::vector<std::string> lines_of(const std::string& text) {
 struct Joined {
   Card card;
   std::size_t group_size = 0;
+  std::uint64_t costs = 0;  ///< hash
+  std::string costs_name;
 };
 
 Joined decode(const std::string& text, int rank) {
   const std::vector<std::string> lines = lines_of(text);
-  if (lines.size() != 9 || lines[0] != kVersion)
+  if (lines.size() != 11 || lines[0] != kVersion)
     throw Error(ErrorCode::kProtocol, fmt::format("the card of rank {} cannot be read", rank),
                 "it was written by another version of dtrun, or by another program",
                 "run the same build on all ranks, and give each job a store of its own");
@@ -60,19 +72,22 @@ Joined decode(const std::string& text, int rank) {
   };
   Joined joined;
   joined.group_size = static_cast<std::size_t>(number(1));
-  joined.card.global_rank = static_cast<int>(number(2));
-  joined.card.pid = static_cast<int>(number(3));
-  joined.card.host = lines[4];
-  joined.card.commons = lines[5];
-  joined.card.address = lines[6];
-  joined.card.port = static_cast<std::uint16_t>(number(7));
-  joined.card.token = std::strtoull(lines[8].c_str(), nullptr, 10);
+  joined.costs = std::strtoull(lines[2].c_str(), nullptr, 10);
+  joined.costs_name = lines[3];
+  joined.card.global_rank = static_cast<int>(number(4));
+  joined.card.pid = static_cast<int>(number(5));
+  joined.card.host = lines[6];
+  joined.card.commons = lines[7];
+  joined.card.address = lines[8];
+  joined.card.port = static_cast<std::uint16_t>(number(9));
+  joined.card.token = std::strtoull(lines[10].c_str(), nullptr, 10);
   return joined;
 }
 
 [[noreturn]] void refuse_membership(const std::string& text) {
   throw Error(ErrorCode::kDisagreement, text, "",
-              "start all ranks with the same WORLD_SIZE, and with different RANKs");
+              "start all ranks with the same WORLD_SIZE and DTRUN_COST_TABLE, and with different "
+              "RANKs");
 }
 
 /// Stores the refusal where others wait for cards that will never come, then throws it.
@@ -84,21 +99,26 @@ Joined decode(const std::string& text, int rank) {
   refuse_membership(text);
 }
 
-void check_size(const GroupOptions& options, const Joined& other) {
+/// What all members must say alike.
+void check_agreement(const GroupOptions& options, const Joined& other) {
   const std::size_t size = options.global_ranks.size();
-  if (other.group_size == size) return;
   const int my_rank = options.global_ranks[static_cast<std::size_t>(options.rank)];
-  refuse_for_all(options,
-                 fmt::format("ranks disagree about the size of group '{}': rank {} says {}, "
-                             "rank {} says {}",
-                             options.name, my_rank, size, other.card.global_rank, other.group_size),
-                 std::max(size, other.group_size));
+  const auto refuse = [&](std::string_view what, const auto& mine, const auto& theirs) {
+    refuse_for_all(options,
+                   fmt::format("ranks disagree about the {} of group '{}': rank {} says {}, rank "
+                               "{} says {}",
+                               what, options.name, my_rank, mine, other.card.global_rank, theirs),
+                   std::max(size, other.group_size));
+  };
+  if (other.group_size != size) refuse("size", size, other.group_size);
+  if (other.costs != options.costs.hash())
+    refuse("cost table", name_of(options.costs), other.costs_name);
 }
 
 void publish(const GroupOptions& options, const std::string& text) {
-  // The first rank stores the group's size; a later one with another size fails at once.
+  // The first rank stores its card; a later one that contradicts it fails at once.
   const std::string first = options.store->compare_set("first", "", text);
-  if (first != text) check_size(options, decode(first, 0));
+  if (first != text) check_agreement(options, decode(first, 0));
   const std::string stored = options.store->compare_set(card_key(options.rank), "", text);
   if (stored == text) return;
   if (stored.front() == kRefusal) refuse_membership(stored.substr(1));
@@ -139,7 +159,7 @@ std::vector<Card> gather_cards(const GroupOptions& options, base::Deadline deadl
     if (text.starts_with(kRefusal)) refuse_membership(text.substr(1));
     try {
       const Joined joined = decode(text, static_cast<int>(cards.size()));
-      check_size(options, joined);
+      check_agreement(options, joined);
       cards.push_back(joined.card);
     } catch (const Error& error) {
       // The other ranks wait only for the roster, so the refusal goes there.
@@ -234,7 +254,7 @@ void throw_if_refused(rendezvous::Store& store, base::Deadline deadline) {
 std::vector<Card> exchange_cards(const GroupOptions& options, const Card& mine,
                                  base::Deadline deadline) {
   const base::Deadline::Clock::time_point start = base::Deadline::Clock::now();
-  publish(options, encode(mine, options.global_ranks.size()));
+  publish(options, encode(mine, options));
   std::string roster;
   try {
     if (options.rank == 0) {

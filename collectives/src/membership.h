@@ -1,7 +1,7 @@
 // Membership: how the members of a new group find one another through the store: every rank puts up
 // a card; rank 0 makes one roster of all cards, which the others read. So each rank asks the store
-// a fixed number of times, however many there are. Ranks that disagree about the group's size all
-// fail, with both sides named.
+// a fixed number of times, however many there are. Ranks that disagree about the group's size or
+// its cost table all fail, with both sides named.
 #pragma once
 
 #include <cstdint>

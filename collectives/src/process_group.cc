@@ -139,6 +139,10 @@ std::vector<int> ProcessGroup::machines() const {
   return core().machines();
 }
 
+const CostTable& ProcessGroup::cost_table() const {
+  return core().options().costs;
+}
+
 void ProcessGroup::shutdown() const {
   if (core_) core_->leave();
 }

@@ -168,6 +168,20 @@ int connections_per_peer(const base::Environment& environment) {
                   collectives::GroupOptions::kMostConnectionsPerPeer));
 }
 
+collectives::CostTable costs_of(const InitOptions& options) {
+  if (options.costs) return *options.costs;
+  constexpr const char* kName = "DTRUN_COST_TABLE";
+  const std::string path = options.environment.get(kName).value_or("");
+  if (path.empty()) return {};
+  try {
+    return collectives::CostTable::read(path);
+  } catch (const base::Error& error) {
+    throw base::Error(error.code(), fmt::format("{}={}: {}", kName, path, error.summary()),
+                      error.why(),
+                      "name a file that `dtrun-bench tune` has written, the same on all hosts");
+  }
+}
+
 collectives::ProcessGroup join_world(const rendezvous::WorkerEnv& env, const InitOptions& options,
                                      std::shared_ptr<rendezvous::Store> store,
                                      std::shared_ptr<rendezvous::JobPage> job_page, int slot) {
@@ -187,6 +201,7 @@ collectives::ProcessGroup join_world(const rendezvous::WorkerEnv& env, const Ini
   group.address = own_address(env);
   group.machine = options.machine;
   group.connections_per_peer = connections_per_peer(options.environment);
+  group.costs = costs_of(options);
   return collectives::ProcessGroup::create(std::move(group));
 }
 

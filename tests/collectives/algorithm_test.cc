@@ -79,12 +79,14 @@ TEST(AlgorithmTest, ManyBytesGoByMachinesWhereOneHasSeveralRanks) {
   };
   for (const OpKind kind : {OpKind::all_reduce, OpKind::reduce, OpKind::all_gather,
                             OpKind::reduce_scatter, OpKind::broadcast}) {
-    EXPECT_EQ(way(kind, kMachinesBytes, 4, 2), Way::machines) << op_kind_name(kind);
-    EXPECT_EQ(way(kind, kMachinesBytes, 4, 3), Way::machines) << op_kind_name(kind);
-    EXPECT_NE(way(kind, kMachinesBytes - 4, 4, 2), Way::machines) << op_kind_name(kind);
-    EXPECT_EQ(way(kind, kMachinesBytes, 4, 4) == Way::machines, kind == OpKind::broadcast)
+    EXPECT_EQ(way(kind, kDefaultLimits.machines_bytes, 4, 2), Way::machines) << op_kind_name(kind);
+    EXPECT_EQ(way(kind, kDefaultLimits.machines_bytes, 4, 3), Way::machines) << op_kind_name(kind);
+    EXPECT_NE(way(kind, kDefaultLimits.machines_bytes - 4, 4, 2), Way::machines)
         << op_kind_name(kind);
-    EXPECT_NE(way(kind, kMachinesBytes, 2, 2), Way::machines) << op_kind_name(kind);
+    EXPECT_EQ(way(kind, kDefaultLimits.machines_bytes, 4, 4) == Way::machines,
+              kind == OpKind::broadcast)
+        << op_kind_name(kind);
+    EXPECT_NE(way(kind, kDefaultLimits.machines_bytes, 2, 2), Way::machines) << op_kind_name(kind);
   }
   // Not every rank knows the bytes, or they differ from pair to pair.
   for (const OpKind kind : {OpKind::gather, OpKind::scatter, OpKind::all_to_all, OpKind::split})
@@ -111,7 +113,7 @@ TEST(AlgorithmTest, FewBytesGoByRoundsBetweenManyMachinesOrWhereOneHasSeveralRan
       EXPECT_EQ(way(kind, bytes, ranks, 3) == Way::rounds, kind == OpKind::broadcast)
           << op_kind_name(kind);
   }
-  EXPECT_EQ(way(OpKind::broadcast, kMachinesBytes - 4, 4, 2), Way::rounds);
+  EXPECT_EQ(way(OpKind::broadcast, kDefaultLimits.machines_bytes - 4, 4, 2), Way::rounds);
   for (const OpKind kind : {OpKind::gather, OpKind::scatter, OpKind::all_to_all})
     EXPECT_EQ(way(kind, 0, 8, 2), Way::messages) << op_kind_name(kind);
   EXPECT_EQ(way(OpKind::reduce_scatter, 8, 8, 2), Way::messages);
@@ -136,7 +138,8 @@ TEST(AlgorithmTest, BytesAreTheMostThatOneRankShows) {
   const auto bytes = [&](OpKind kind, const std::vector<Buffer>& in,
                          const std::vector<Buffer>& out) {
     print.kind = kind;
-    return situation_of({print, in, out}, GroupPlace{2, 1, kAll}, Crowding::alone).bytes;
+    return situation_of({print, in, out}, GroupPlace{2, 1, kAll}, Crowding::alone, kDefaultLimits)
+        .bytes;
   };
   EXPECT_EQ(bytes(OpKind::all_reduce, one, one), 12U);
   EXPECT_EQ(bytes(OpKind::reduce, one, none), 12U);
@@ -169,6 +172,47 @@ TEST(AlgorithmTest, ARootsPartsAreLentEarlierWhereRanksShareCores) {
   EXPECT_EQ(least(256 * kKiB), 128 * kKiB);
   // What a small ring cannot hold is lent in any case.
   EXPECT_EQ(least(64 * kKiB), 64 * kKiB);
+}
+
+TEST(AlgorithmTest, ACostTableMovesTheLimits) {
+  WayLimits limits;
+  limits.post_bytes = 4 * kKiB;
+  limits.whole_reduce_bytes = 64 * kKiB;
+  limits.machines_bytes = 32 * kKiB;
+  limits.rounds_bytes = 64 * kKiB;
+  limits.all_rounds_bytes = 1024 * kKiB;
+  const auto way = [&](Situation now, int machines) {
+    now.place.machines = machines;
+    now.limits = &limits;
+    return choose_algorithm(now).way;
+  };
+  const auto sum = [](std::size_t bytes, int ranks, Sharing sharing) {
+    return of(OpKind::all_reduce, bytes, ranks, sharing);
+  };
+  EXPECT_EQ(way(sum(4 * kKiB, 2, kAll), 1), Way::post);
+  EXPECT_EQ(way(sum(4 * kKiB + 4, 2, kAll), 1), Way::stages);
+  EXPECT_EQ(way(sum(64 * kKiB, 2, kNotAll), 2), Way::messages);
+  EXPECT_EQ(way(sum(64 * kKiB + 4, 2, kNotAll), 2), Way::chunks);
+  EXPECT_EQ(way(sum(64 * kKiB, 4, kNotAll), 2), Way::rounds);
+  EXPECT_EQ(way(sum(64 * kKiB + 4, 4, kNotAll), 2), Way::machines);
+  EXPECT_EQ(way(of(OpKind::broadcast, 32 * kKiB, 4, kNotAll), 2), Way::machines);
+  EXPECT_EQ(way(of(OpKind::broadcast, 32 * kKiB - 4, 4, kNotAll), 2), Way::rounds);
+  limits.all_posts_bytes = 16 * kKiB;
+  EXPECT_EQ(way(sum(4 * kKiB, 4, kAll), 1), Way::post);
+  EXPECT_EQ(way(sum(4 * kKiB, 5, kAll), 1), Way::stages);
+}
+
+TEST(AlgorithmTest, TheReasonNamesTheCostTableWhereItMakesADifference) {
+  WayLimits limits;
+  limits.post_bytes = 8;
+  Situation now = of(OpKind::all_reduce, 16, 2, kAll);
+  now.limits = &limits;
+  EXPECT_EQ(explain(now, choose_algorithm(now).way),
+            "by stages: 16 bytes of each of 2 ranks, which share memory, are too many for posts; "
+            "the cost table says so, else by posts");
+  now.bytes = 8;
+  EXPECT_EQ(explain(now, choose_algorithm(now).way),
+            "by posts: 8 bytes of each of 2 ranks, which share memory");
 }
 
 TEST(AlgorithmTest, TheReasonIsSaid) {

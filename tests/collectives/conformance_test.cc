@@ -53,6 +53,18 @@ TEST_P(CpuConformanceTest, GroupsWorkSideBySide) {
   run(Part::groups);
 }
 
+// By cost tables that send everything another way than usual: nothing by posts, machines from one
+// byte on, no machines and no rounds, whole reductions of any length and none, long rounds.
+constexpr const char* kNoPosts = R"({"collectives": {"post_bytes": 0, "all_posts_bytes": 0}})";
+constexpr const char* kOnlyMachines =
+    R"({"collectives": {"machines_bytes": 1, "rounds_bytes": 0, "whole_reduce_bytes": 0}})";
+constexpr const char* kOnlyMessages =
+    R"({"collectives": {"machines_bytes": 1099511627776, "rounds_bytes": 0,
+                        "whole_reduce_bytes": 1099511627776}})";
+constexpr const char* kOnlyRounds =
+    R"({"collectives": {"rounds_bytes": 1048576, "all_rounds_bytes": 1099511627776,
+                        "machines_bytes": 1048577}})";
+
 // Two machines, and three: shared memory and TCP at once. In place: out of one another's tensors.
 INSTANTIATE_TEST_SUITE_P(
     , CpuConformanceTest,
@@ -69,7 +81,12 @@ INSTANTIATE_TEST_SUITE_P(
         Place{"TcpBetweenManyMachines", {.transport = Transport::tcp}, {16}},
         Place{"TwoAndTheRest", {.machines = {2}}, {3, 4, 7}},
         Place{"ThreeAndTheRest", {.machines = {3}}, {4, 7}},
-        Place{"OneAndTwoAndTheRest", {.machines = {1, 2}}, {3, 4, 7}}),
+        Place{"OneAndTwoAndTheRest", {.machines = {1, 2}}, {3, 4, 7}},
+        Place{"WithoutPosts", {.costs = kNoPosts}, {2, 3, 5}},
+        Place{"WholeByMessages", {.transport = Transport::tcp, .costs = kOnlyMessages}, {2, 3}},
+        Place{"ByMachinesAlone", {.machines = {2}, .costs = kOnlyMachines}, {3, 4, 7}},
+        Place{"ByMessagesAlone", {.machines = {2}, .costs = kOnlyMessages}, {4}},
+        Place{"ByRoundsAlone", {.machines = {2}, .costs = kOnlyRounds}, {3, 4, 7}}),
     [](const auto& tested) { return tested.param.name; });
 
 /// Ranks are threads: all their connections are this process's.

@@ -207,8 +207,9 @@ TEST_P(ScheduleTest, BroadcastGivesEverybodyTheRootsElements) {
 }
 
 TEST_P(ScheduleTest, AllReduceSumsAtEverySize) {
-  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{7}, kWholeReduceBytes,
-                                  kWholeReduceBytes + 1, 2 * kWholeReduceBytes + 13}) {
+  for (const std::size_t count :
+       {std::size_t{0}, std::size_t{1}, std::size_t{7}, kDefaultLimits.whole_reduce_bytes,
+        kDefaultLimits.whole_reduce_bytes + 1, 2 * kDefaultLimits.whole_reduce_bytes + 13}) {
     std::vector<Simulated> ranks = ranks_of(size(), OpKind::all_reduce, -1);
     for (Simulated& rank : ranks) {
       rank.inputs = {block(rank.shape.rank, 0, count)};
@@ -222,7 +223,8 @@ TEST_P(ScheduleTest, AllReduceSumsAtEverySize) {
 }
 
 TEST_P(ScheduleTest, ReduceWritesAtTheRootAndNowhereElse) {
-  for (const std::size_t count : {std::size_t{0}, std::size_t{7}, kWholeReduceBytes + 19}) {
+  for (const std::size_t count :
+       {std::size_t{0}, std::size_t{7}, kDefaultLimits.whole_reduce_bytes + 19}) {
     std::vector<Simulated> ranks = ranks_of(size(), OpKind::reduce, last());
     for (Simulated& rank : ranks) {
       rank.inputs = {block(rank.shape.rank, 0, count)};

@@ -65,6 +65,24 @@ TEST(DeviceMeshTest, AnAxisThatLeavesTheMachineCostsWhatANetworkDoes) {
   });
 }
 
+TEST(DeviceMeshTest, AxesHaveTheLinksOfTheGroupsCostTable) {
+  const std::string costs = R"({"tp": {"latency": 2e-5, "bytes_per_second": 1e9},
+                                "collectives": {"post_bytes": 8}})";
+  test::run_ranks(4, {.costs = costs}, [](const ProcessGroup& group) {
+    const LinkRate measured{2e-5, 1e9};
+    const DeviceMesh mesh(group, {2, 2}, {"dp", "tp"});
+    EXPECT_EQ(mesh.links(), (std::vector<LinkRate>{kSharedMemoryLink, measured}));
+    EXPECT_EQ(mesh["tp"].links(), (std::vector<LinkRate>{measured}));
+    // What else is in the file is no axis.
+    const DeviceMesh other(group, {4}, {"collectives"});
+    EXPECT_EQ(other.links(), (std::vector<LinkRate>{kSharedMemoryLink}));
+  });
+  const std::string broken = R"({"dp": {"latency": 2e-5}})";
+  test::run_ranks(2, {.costs = broken}, [](const ProcessGroup& group) {
+    expect_refused([&] { DeviceMesh(group, {2}, {"dp"}); }, "costs.json has no link at \"dp\"");
+  });
+}
+
 TEST(DeviceMeshTest, EveryLineOfEveryAxisHasItsOwnGroup) {
   for (const std::vector<int>& shape :
        std::vector<std::vector<int>>{{3, 2}, {2, 2, 2}, {2, 3, 1, 2}}) {

@@ -25,6 +25,8 @@ GroupOptions group_options(std::shared_ptr<rendezvous::Store> store, int rank, i
   group.transport = options.transport;
   group.single_copy = options.single_copy;
   group.connections_per_peer = options.connections_per_peer;
+  if (!options.costs.empty())
+    group.costs = collectives::CostTable::parse(options.costs, "costs.json");
   group.job_page = options.job_page;
   if (options.job_page) group.local_rank = rank;
   if (!options.machines.empty()) {

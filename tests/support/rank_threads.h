@@ -20,6 +20,8 @@ struct RankOptions {
   std::vector<int> machines = {};
   collectives::SingleCopy single_copy = collectives::SingleCopy::automatic;
   int connections_per_peer = 0;
+  /// A cost table; empty: none.
+  std::string costs = {};
   /// The body's tensors lie in the group's shared memory.
   bool shared_memory = false;
   /// Where the ranks show what they do; null: nowhere.

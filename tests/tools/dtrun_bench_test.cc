@@ -9,7 +9,9 @@
 #include <sstream>
 
 #include "bench/measurement.h"
+#include "bench/plot.h"
 #include "bench/report.h"
+#include "bench/way_limits.h"
 #include "dtrun/base/json.h"
 #include "dtrun/collectives/available_backends.h"
 #include "support/command.h"
@@ -259,6 +261,57 @@ TEST_F(DtrunBenchTest, ThePlannerReadsWhatTuneWrites) {
   EXPECT_NE(by_table, gather_seconds({}));
 }
 
+TEST_F(DtrunBenchTest, TheCollectivesReadWhatTuneWrites) {
+  const struct {
+    Words arguments;
+    int ranks;
+  } jobs[] = {{{}, 2}, {{"--machine-ranks", "1"}, 2}, {{"--machine-ranks", "2"}, 3}};
+  for (const auto& job : jobs) {
+    Words words = {"tune", path("costs.json")};
+    words.insert(words.end(), job.arguments.begin(), job.arguments.end());
+    const CommandResult tuned = bench(job.ranks, words);
+    ASSERT_EQ(tuned.exit_code, 0) << tuned.describe();
+    const collectives::CostTable table = collectives::CostTable::read(path("costs.json"));
+    EXPECT_THAT(table.text(), HasSubstr("\"rounds_bytes\""));
+    words = {DTRUN_BINARY,  "--nproc_per_node=" + std::to_string(job.ranks),
+             "dtrun-bench", "collectives",
+             "all_reduce",  "broadcast",
+             "-n",          "2",
+             "-e",          "64K",
+             "-f",          "4"};
+    words.insert(words.end(), job.arguments.begin(), job.arguments.end());
+    const CommandResult used = testing_support::run_command(
+        words, {.environment = {{"PATH", "/usr/bin:/bin"},
+                                {"DTRUN_LOGS", "+collectives"},
+                                {"DTRUN_COST_TABLE", path("costs.json")}}});
+    EXPECT_EQ(used.exit_code, 0) << used.describe();
+    EXPECT_THAT(used.err, HasSubstr("the cost table " + path("costs.json") + " says " +
+                                    json_of(table.limits())));
+    EXPECT_THAT(used.out, HasSubstr("# wrong elements: 0\n"));
+  }
+}
+
+TEST_F(DtrunBenchTest, TheLogSaysWhereTheCostTableDecides) {
+  std::ofstream(path("0.json")) << R"({"collectives": {"post_bytes": 0}})";
+  std::ofstream(path("1.json")) << R"({"collectives": {"post_bytes": 8}})";
+  const auto run_with = [&](const std::string& table) {
+    return testing_support::run_command(
+        {DTRUN_BINARY, "--nproc_per_node=2", "sh", "-c",
+         "DTRUN_COST_TABLE=" + table +
+             " exec " DTRUN_BENCH_BINARY " collectives all_reduce -n 1 -e 8"},
+        {.environment = {{"DTRUN_LOGS", "+collectives"}}});
+  };
+  const CommandResult used = run_with(path("0.json"));
+  EXPECT_EQ(used.exit_code, 0) << used.describe();
+  EXPECT_THAT(used.err, HasSubstr("are too many for posts; the cost table says so, else by posts"));
+  const CommandResult apart = run_with(path("$RANK.json"));
+  EXPECT_NE(apart.exit_code, 0) << apart.describe();
+  EXPECT_THAT(apart.out + apart.err, HasSubstr("ranks disagree about the cost table"));
+  const CommandResult absent = run_with(path("2.json"));
+  EXPECT_NE(absent.exit_code, 0) << absent.describe();
+  EXPECT_THAT(absent.out + absent.err, HasSubstr("DTRUN_COST_TABLE=" + path("2.json")));
+}
+
 TEST_F(DtrunBenchTest, WhatMakesNoSenseIsNamedWithTheRemedy) {
   const std::vector<std::pair<Words, std::string>> wrong = {
       {{}, "dtrun-bench collectives, or dtrun-bench tune"},
@@ -282,6 +335,7 @@ TEST_F(DtrunBenchTest, WhatMakesNoSenseIsNamedWithTheRemedy) {
       {{"collectives", "--machine-ranks", "0"}, "--machine-ranks"},
       {{"collectives", "--backend", "gloo", "--shared-memory"}, "leave out one of the two"},
       {{"tune"}, "FILE is required"},
+      {{"tune", "--names", "collectives", path("t")}, "no axis can be called collectives"},
       {{"tune", "--mesh", "3", path("t")}, "the job has 2"},
       {{"tune", "--names", "a,b", path("t")}, "the mesh has 1 axes"},
   };
@@ -316,6 +370,83 @@ TEST(BenchOperationTest, ASizeIsThatOfTheWholeBuffer) {
   EXPECT_EQ(size_in_bytes(scatter, 4), 16U);
   EXPECT_EQ(input_count(scatter, 0, 4), 0U);
   EXPECT_EQ(input_count(scatter, 1, 4), 4U);
+}
+
+TEST(BenchWayLimitsTest, ALimitMakesAllTimesTheLeast) {
+  const std::vector<std::size_t> sizes = {1, 2, 4, 8};
+  EXPECT_EQ(best_limit(sizes, std::vector<double>{1, 1, 9, 9}, std::vector<double>{2, 2, 2, 2}),
+            2U);
+  EXPECT_EQ(best_limit(sizes, std::vector<double>{3, 3, 3, 3}, std::vector<double>{2, 2, 2, 2}),
+            0U);
+  EXPECT_EQ(best_limit(sizes, std::vector<double>{1, 1, 1, 1}, std::vector<double>{2, 2, 2, 2}),
+            8U);
+  // One bad sample does not end it.
+  EXPECT_EQ(best_limit(sizes, std::vector<double>{1, 3, 1, 9}, std::vector<double>{2, 2, 2, 2}),
+            4U);
+}
+
+TEST(BenchWayLimitsTest, WhatTheRanksCannotMeasureStaysTheDefault) {
+  // Posts take 1, stages as long as 2 KiB are to 4.
+  const TimesWith times = [](const collectives::WayLimits& limits,
+                             std::span<const std::size_t> measured) {
+    std::vector<double> all;
+    for (const std::size_t size : measured)
+      all.push_back(limits.post_bytes > 0 ? 1 : (size <= 2048 ? 4 : 0.5));
+    return all;
+  };
+  collectives::WayLimits wanted;
+  EXPECT_EQ(measure_limits({1, 1}, times), wanted);
+  wanted.post_bytes = 2048;
+  EXPECT_EQ(measure_limits({4, 1}, times), wanted);
+  // Of 16 ranks what lies beside the posts of all together comes first.
+  wanted = {};
+  wanted.all_posts_bytes = 16 * 2048;
+  EXPECT_EQ(measure_limits({16, 1}, times), wanted);
+}
+
+TEST(BenchWayLimitsTest, RoundsAndMachinesAreMeasuredWhereAMachineHasSeveralRanks) {
+  // Messages 2, in chunks 3; rounds 1 up to 8 KiB, then 4; machines 5 up to 64 KiB, then 0.5.
+  int worlds = 0;
+  const TimesWith times = [&worlds](const collectives::WayLimits& limits,
+                                    std::span<const std::size_t> measured) {
+    ++worlds;
+    std::vector<double> all;
+    for (const std::size_t size : measured) {
+      const double direct = limits.whole_reduce_bytes > 0 ? 2 : 3;
+      const double rounds = size <= 8192 ? 1 : 4;
+      const double machines = size <= 65536 ? 5 : 0.5;
+      all.push_back(limits.rounds_bytes > 0 ? rounds
+                                            : (limits.machines_bytes == 1 ? machines : direct));
+    }
+    return all;
+  };
+  const collectives::WayLimits limits = measure_limits({4, 2}, times);
+  EXPECT_EQ(worlds, 3 * 4);  // three turns of four ways
+  EXPECT_EQ(limits.rounds_bytes, 8192U);
+  EXPECT_EQ(limits.machines_bytes, 65537U);
+  EXPECT_EQ(limits.post_bytes, collectives::kDefaultLimits.post_bytes);
+}
+
+TEST(BenchPlotTest, EachReportHasALineAndAName) {
+  const auto report = [](const char* backend, double time) {
+    Report made{.backend = backend, .device = "cpu", .ranks = 2, .rows = {}};
+    for (const std::size_t count : {2, 1 << 18})
+      made.rows.push_back({.call = {.count = count},
+                           .ranks = 2,
+                           .measured = {.mean = time, .p50 = time},
+                           .copy_bandwidth = count > 2 ? 1e10 : 0});
+    return made;
+  };
+  const std::vector<Report> two = {report("dtrun", 10), report("Open MPI", 20)};
+  const std::string both = svg_of(two);
+  EXPECT_THAT(both, AllOf(HasSubstr(">dtrun</text>"), HasSubstr(">Open MPI</text>"),
+                          HasSubstr("<title>Open MPI, 1 MiB: 52.4 GB/s</title>"),
+                          HasSubstr("class=\"line l1\""), Not(HasSubstr("backend dtrun"))));
+  // One bound for all, the first one's.
+  EXPECT_EQ(both.find("<polyline class=\"bound\""), both.rfind("<polyline class=\"bound\""));
+  const std::string one = svg_of({two.data(), 1});
+  EXPECT_THAT(one, AllOf(HasSubstr("2 ranks, backend dtrun, tensors on cpu"),
+                         Not(HasSubstr("class=\"line l1\"")), Not(HasSubstr(">dtrun</text>"))));
 }
 
 TEST(BenchMeasurementTest, APercentileIsASampleThatWasSeen) {

@@ -105,14 +105,6 @@ bool is_rank_0() {
   return base::get_env("RANK") == "0";
 }
 
-/// 0 where there is none that is a number: init() says what is wrong.
-int rank_of_environment() {
-  const std::string text = base::get_env("RANK").value_or("");
-  int rank = 0;
-  std::from_chars(text.data(), text.data() + text.size(), rank);
-  return rank;
-}
-
 /// So that nobody measures for a minute and then has nowhere to write. @throws Error
 void check_files(const CollectivesOptions& options) {
   int hyphens = 0;
@@ -285,9 +277,18 @@ Report measure_collectives(const CollectivesOptions& options, Contender& contend
   if (contender.rank() != 0) return report;
   write(options.json, json_of(report));
   write(options.csv, csv_of(report));
-  if (!options.svg.empty()) write(options.svg, svg_of(report));
+  if (!options.svg.empty()) write(options.svg, svg_of({&report, 1}));
   if (tells && report.check == Check::results) fmt::print("# wrong elements: {}\n", report.wrong());
   return report;
+}
+
+std::string machine_of_rank(int machine_ranks) {
+  if (machine_ranks <= 0) return "";
+  // 0 where there is none that is a number: init() says what is wrong.
+  const std::string text = base::get_env("RANK").value_or("");
+  int rank = 0;
+  std::from_chars(text.data(), text.data() + text.size(), rank);
+  return fmt::format("machine {}", rank / machine_ranks);
 }
 
 int exit_code_of(const Report& report) {
@@ -296,10 +297,8 @@ int exit_code_of(const Report& report) {
 
 int run_collectives(const CollectivesOptions& options) {
   call_of(options);  // before anybody waits for the others
-  runtime::InitOptions init{.backend = options.backend};
-  if (options.machine_ranks > 0)
-    init.machine = fmt::format("machine {}", rank_of_environment() / options.machine_ranks);
-  const runtime::Worker worker = runtime::init(std::move(init));
+  const runtime::Worker worker = runtime::init(
+      {.backend = options.backend, .machine = machine_of_rank(options.machine_ranks)});
   std::shared_ptr<tensors::HostAllocator> memory;
   std::optional<tensors::HostAllocatorScope> scope;
   if (options.shared_memory) scope.emplace(*(memory = worker.world().shared_memory()));

@@ -42,6 +42,10 @@ void add_options(CLI::App& app, CollectivesOptions& options);
 /// @throws base::Error kUsage for options that make no sense, on all ranks
 Report measure_collectives(const CollectivesOptions& options, Contender& contender);
 
+/// Of --machine-ranks, for runtime::InitOptions: the same text for each so many ranks, by RANK of
+/// the environment. @param machine_ranks 0: "", which is no simulation
+std::string machine_of_rank(int machine_ranks);
+
 /// 1 where results were wrong.
 int exit_code_of(const Report& report);
 

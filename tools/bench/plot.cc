@@ -19,6 +19,9 @@ constexpr double kTop = 30;
 constexpr double kRight = 18;
 constexpr double kBottom = 28;
 constexpr double kHead = 52;  // above all panels
+constexpr double kLegend = 110;
+constexpr double kLegendHeight = 18;
+constexpr std::size_t kColours = 6;
 
 constexpr std::string_view kStyle = R"(<style>
 text { font: 11px system-ui, sans-serif; fill: #5b6570; }
@@ -26,17 +29,26 @@ text { font: 11px system-ui, sans-serif; fill: #5b6570; }
 .name { font-size: 13px; fill: #1b1f24; }
 .paper { fill: #ffffff; }
 .grid { stroke: #e3e6ea; stroke-width: 1; }
-.line { stroke: #0b62c4; stroke-width: 2; fill: none; stroke-linejoin: round; }
-.dot { fill: #0b62c4; }
-.bound { stroke: #b35900; stroke-width: 1.5; fill: none; stroke-dasharray: 5 4; }
+.line { stroke-width: 2; fill: none; stroke-linejoin: round; }
+.l0 { stroke: #0b62c4; } .d0 { fill: #0b62c4; }
+.l1 { stroke: #c2410c; } .d1 { fill: #c2410c; }
+.l2 { stroke: #15803d; } .d2 { fill: #15803d; }
+.l3 { stroke: #8b2fc9; } .d3 { fill: #8b2fc9; }
+.l4 { stroke: #8a6d00; } .d4 { fill: #8a6d00; }
+.l5 { stroke: #0e7c86; } .d5 { fill: #0e7c86; }
+.bound { stroke: #7a8490; stroke-width: 1.5; fill: none; stroke-dasharray: 5 4; }
 @media (prefers-color-scheme: dark) {
  text { fill: #9aa4af; }
  .head, .name { fill: #e8eaed; }
  .paper { fill: #14171b; }
  .grid { stroke: #2c3238; }
- .line { stroke: #6cb2ff; }
- .dot { fill: #6cb2ff; }
- .bound { stroke: #f0a050; }
+ .l0 { stroke: #6cb2ff; } .d0 { fill: #6cb2ff; }
+ .l1 { stroke: #ff9a62; } .d1 { fill: #ff9a62; }
+ .l2 { stroke: #5fd38d; } .d2 { fill: #5fd38d; }
+ .l3 { stroke: #d9a3ff; } .d3 { fill: #d9a3ff; }
+ .l4 { stroke: #e3c54d; } .d4 { fill: #e3c54d; }
+ .l5 { stroke: #5bd0da; } .d5 { fill: #5bd0da; }
+ .bound { stroke: #8d97a2; }
 }
 </style>
 )";
@@ -63,19 +75,29 @@ double bound_of(const ReportRow& row) {
   return at_median / share;
 }
 
-struct Panel {
-  Operation operation;
+/// What one report has of an operation.
+struct Line {
+  std::size_t report;
   std::vector<const ReportRow*> rows;
 };
 
-std::vector<Panel> panels_of(const Report& report) {
+struct Panel {
+  Operation operation;
+  std::vector<Line> lines;
+};
+
+/// In the order in which the operations first come.
+std::vector<Panel> panels_of(std::span<const Report> reports) {
   std::vector<Panel> panels;
-  for (const ReportRow& row : report.rows) {
-    if (!is_drawn(row)) continue;
-    if (panels.empty() || panels.back().operation != row.call.operation)
-      panels.push_back({row.call.operation, {}});
-    panels.back().rows.push_back(&row);
-  }
+  for (std::size_t report = 0; report < reports.size(); ++report)
+    for (const ReportRow& row : reports[report].rows) {
+      if (!is_drawn(row)) continue;
+      auto panel = std::ranges::find(panels, row.call.operation, &Panel::operation);
+      if (panel == panels.end()) panel = panels.insert(panel, {row.call.operation, {}});
+      if (panel->lines.empty() || panel->lines.back().report != report)
+        panel->lines.push_back({report, {}});
+      panel->lines.back().rows.push_back(&row);
+    }
   if (panels.empty())
     throw base::Error(base::ErrorCode::kUsage, "there is nothing to draw",
                       "no operation moved bytes between ranks",
@@ -83,13 +105,19 @@ std::vector<Panel> panels_of(const Report& report) {
   return panels;
 }
 
+template <typename Act>
+void for_each_row(const std::vector<Panel>& panels, const Act& act) {
+  for (const Panel& panel : panels)
+    for (const Line& line : panel.lines)
+      for (const ReportRow* row : line.rows) act(*row);
+}
+
 Axis size_axis(const std::vector<Panel>& panels) {
   Axis axis{std::numeric_limits<double>::max(), 1, kWidth};
-  for (const Panel& panel : panels)
-    for (const ReportRow* row : panel.rows) {
-      axis.low = std::min(axis.low, static_cast<double>(row->bytes()));
-      axis.high = std::max(axis.high, static_cast<double>(row->bytes()));
-    }
+  for_each_row(panels, [&](const ReportRow& row) {
+    axis.low = std::min(axis.low, static_cast<double>(row.bytes()));
+    axis.high = std::max(axis.high, static_cast<double>(row.bytes()));
+  });
   axis.low = std::exp2(std::floor(std::log2(axis.low)));
   axis.high = std::exp2(std::ceil(std::log2(axis.high)));
   return axis;
@@ -97,11 +125,10 @@ Axis size_axis(const std::vector<Panel>& panels) {
 
 Axis bandwidth_axis(const std::vector<Panel>& panels) {
   Axis axis{std::numeric_limits<double>::max(), 0, kHeight};
-  for (const Panel& panel : panels)
-    for (const ReportRow* row : panel.rows) {
-      axis.low = std::min(axis.low, row->busbw());
-      axis.high = std::max({axis.high, row->busbw(), bound_of(*row)});
-    }
+  for_each_row(panels, [&](const ReportRow& row) {
+    axis.low = std::min(axis.low, row.busbw());
+    axis.high = std::max({axis.high, row.busbw(), bound_of(row)});
+  });
   axis.low = std::pow(10, std::floor(std::log10(axis.low)));
   axis.high = std::pow(10, std::ceil(std::log10(axis.high)));
   return axis;
@@ -129,25 +156,65 @@ std::string grid(const Axis& sizes, const Axis& bandwidths) {
   return text;
 }
 
-std::string draw(const Panel& panel, const Axis& sizes, const Axis& bandwidths) {
-  std::string line;
-  std::string bound;
+std::string points(const std::vector<std::pair<double, double>>& places) {
+  std::string text;
+  for (const auto& [x, y] : places) text += fmt::format("{:.1f},{:.1f} ", x, y);
+  return text;
+}
+
+std::string draw(const Line& line, std::string_view name, const Axis& sizes,
+                 const Axis& bandwidths) {
+  std::vector<std::pair<double, double>> measured, bound;
   std::string dots;
-  for (const ReportRow* row : panel.rows) {
+  const std::size_t colour = line.report % kColours;
+  for (const ReportRow* row : line.rows) {
     const double x = sizes.place(static_cast<double>(row->bytes()));
     const double y = kHeight - bandwidths.place(row->busbw());
-    line += fmt::format("{:.1f},{:.1f} ", x, y);
+    measured.emplace_back(x, y);
     dots += fmt::format(
-        "<circle class=\"dot\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"><title>{}: {:.3g} "
+        "<circle class=\"d{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"><title>{}, {}: {:.3g} "
         "GB/s</title></circle>\n",
-        x, y, size_text(row->bytes()), row->busbw());
+        colour, x, y, name, size_text(row->bytes()), row->busbw());
     if (const double most = bound_of(*row); most > 0)
-      bound += fmt::format("{:.1f},{:.1f} ", x, kHeight - bandwidths.place(most));
+      bound.emplace_back(x, kHeight - bandwidths.place(most));
   }
+  std::string text;
+  // The peers copy the same memory: one bound is enough.
+  if (!bound.empty() && line.report == 0)
+    text += fmt::format("<polyline class=\"bound\" points=\"{}\"/>\n", points(bound));
+  return text +
+         fmt::format("<polyline class=\"line l{}\" points=\"{}\"/>\n", colour, points(measured)) +
+         dots;
+}
+
+std::string draw(const Panel& panel, std::span<const Report> reports, const Axis& sizes,
+                 const Axis& bandwidths) {
   std::string text = fmt::format("<text class=\"name\" x=\"0\" y=\"-10\">{}</text>\n",
                                  operation_name(panel.operation));
-  if (!bound.empty()) text += fmt::format("<polyline class=\"bound\" points=\"{}\"/>\n", bound);
-  return text + fmt::format("<polyline class=\"line\" points=\"{}\"/>\n", line) + dots;
+  // The first on top.
+  for (auto line = panel.lines.rbegin(); line != panel.lines.rend(); ++line)
+    text += draw(*line, reports[line->report].backend, sizes, bandwidths);
+  return text;
+}
+
+/// What is drawn, and by whom where there are several.
+std::string head(std::span<const Report> reports) {
+  const Report& first = reports.front();
+  const std::string of_whom = reports.size() > 1 ? "" : ", backend " + first.backend;
+  std::string text = fmt::format(
+      "<text class=\"head\" x=\"16\" y=\"24\">Bus bandwidth in GB/s over size: {} ranks{}, tensors "
+      "on {}</text>\n"
+      "<text x=\"16\" y=\"42\">Solid: measured. Dashed: the bound, if the ranks copied memory at "
+      "once and did nothing else.</text>\n",
+      first.ranks, of_whom, first.device);
+  for (std::size_t i = 0; i < reports.size() && reports.size() > 1; ++i) {
+    const double x = 16 + kLegend * static_cast<double>(i);
+    text += fmt::format(
+        "<line class=\"line l{}\" x1=\"{}\" x2=\"{}\" y1=\"58\" y2=\"58\"/>"
+        "<text x=\"{}\" y=\"62\">{}</text>\n",
+        i % kColours, x, x + 18, x + 24, reports[i].backend);
+  }
+  return text;
 }
 
 }  // namespace
@@ -163,34 +230,29 @@ std::string size_text(std::size_t bytes) {
   return fmt::format("{:.4g} {}", value, kUnits[unit]);
 }
 
-std::string svg_of(const Report& report) {
-  const std::vector<Panel> panels = panels_of(report);
+std::string svg_of(std::span<const Report> reports) {
+  const std::vector<Panel> panels = panels_of(reports);
   const Axis sizes = size_axis(panels);
   const Axis bandwidths = bandwidth_axis(panels);
   const double cell_width = kLeft + kWidth + kRight;
   const double cell_height = kTop + kHeight + kBottom;
+  const double above = kHead + (reports.size() > 1 ? kLegendHeight : 0);
   const auto columns = std::min<std::size_t>(panels.size(), kColumns);
-  const double width = std::max(cell_width * static_cast<double>(columns), 620.0);
+  const double width = std::max({cell_width * static_cast<double>(columns), 620.0,
+                                 16 + kLegend * static_cast<double>(reports.size())});
   const double height =
-      kHead + cell_height * std::ceil(static_cast<double>(panels.size()) / kColumns) + 8;
+      above + cell_height * std::ceil(static_cast<double>(panels.size()) / kColumns) + 8;
   std::string text = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" width=\"{}\" "
       "height=\"{}\">\n",
       width, height, width, height);
   text += kStyle;
-  text += fmt::format(
-      "<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n"
-      "<text class=\"head\" x=\"16\" y=\"24\">Bus bandwidth in GB/s over size: {} ranks, backend "
-      "{}, tensors on {}</text>\n"
-      "<text x=\"16\" y=\"42\">Solid: measured. Dashed: the bound, if the ranks copied memory at "
-      "once "
-      "and did nothing else.</text>\n",
-      report.ranks, report.backend, report.device);
+  text += "<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n" + head(reports);
   for (std::size_t i = 0; i < panels.size(); ++i) {
     text += fmt::format("<g transform=\"translate({},{})\">\n",
                         kLeft + cell_width * static_cast<double>(i % kColumns),
-                        kHead + kTop + cell_height * static_cast<double>(i / kColumns));
-    text += grid(sizes, bandwidths) + draw(panels[i], sizes, bandwidths) + "</g>\n";
+                        above + kTop + cell_height * static_cast<double>(i / kColumns));
+    text += grid(sizes, bandwidths) + draw(panels[i], reports, sizes, bandwidths) + "</g>\n";
   }
   return text + "</svg>\n";
 }

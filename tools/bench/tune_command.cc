@@ -5,8 +5,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "bench/collectives_command.h"
 #include "bench/group_contender.h"
 #include "bench/measurement.h"
+#include "bench/way_limits.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/json.h"
 #include "dtrun/dtensor/mesh/device_mesh.h"
@@ -29,6 +31,13 @@ void check(const TuneOptions& options, int ranks) {
   if (!options.names.empty() && options.names.size() != options.mesh.size())
     throw Error(ErrorCode::kUsage, fmt::format("--names has {} names", options.names.size()),
                 fmt::format("the mesh has {} axes", options.mesh.size()), "one per axis");
+  if (std::ranges::find(options.names, collectives::kLimitsKey) != options.names.end())
+    throw Error(ErrorCode::kUsage, fmt::format("no axis can be called {}", collectives::kLimitsKey),
+                "FILE has the limits of the collectives there", "another name");
+  if (options.machine_ranks > 0 && options.backend != "cpu")
+    throw Error(ErrorCode::kUsage,
+                fmt::format("--machine-ranks is not for the backend {}", options.backend),
+                "the backend cpu alone shares memory between ranks", "leave out one of the two");
 }
 
 /// The two numbers of a link: seconds until an all_gather of one element is over, and the bytes
@@ -50,6 +59,51 @@ std::string link_of(Contender& contender) {
                      bytes / (std::max(much - latency, 1e-3) * 1e-6));
 }
 
+/// A world of the job, by a table of these limits. @param number of worlds before it
+runtime::Worker join(const TuneOptions& options, int number, const collectives::WayLimits& limits) {
+  runtime::InitOptions init{.backend = options.backend,
+                            .generation = number,
+                            .machine = machine_of_rank(options.machine_ranks)};
+  // Not that of the environment, which is to be replaced.
+  init.costs = collectives::CostTable::parse(
+      fmt::format("{{\"{}\": {}}}", collectives::kLimitsKey, json_of(limits)), "dtrun-bench tune");
+  return runtime::init(std::move(init));
+}
+
+/// What the file says of the axes of the mesh; of rank 0.
+std::string links_of(const TuneOptions& options, const runtime::Worker& worker) {
+  const dtensor::DeviceMesh mesh(worker.world(), options.mesh, options.names, worker.device().type);
+  std::string text;
+  for (int axis = 0; axis < mesh.ndim(); ++axis) {
+    const std::string name = options.names.empty() ? std::to_string(axis)
+                                                   : options.names[static_cast<std::size_t>(axis)];
+    // All lines of an axis at once, as in a step of a plan; world rank 0 is the first of its own.
+    GroupContender contender(mesh.group(axis), worker.store(), worker.device());
+    text += axis > 0 ? ",\n \"" : "\"";
+    launcher::append_json_string(text, name);
+    text += "\": " + link_of(contender);
+  }
+  return text;
+}
+
+collectives::WayLimits limits_of(const TuneOptions& options, const JobPlace& place) {
+  int worlds = 1;
+  return measure_limits(place, [&](const collectives::WayLimits& limits,
+                                   std::span<const std::size_t> sizes) {
+    const runtime::Worker worker = join(options, worlds++, limits);
+    GroupContender contender(worker.world(), worker.store(), worker.device());
+    std::vector<double> times;
+    for (const std::size_t size : sizes) {
+      const Call call = call_of_size({.operation = Operation::all_reduce}, size, place.ranks);
+      const Measurement measured = measure(
+          contender, call,
+          {.samples = 15, .warmup = 3, .calls = size <= 4096 ? 16 : 4, .check = Check::nothing});
+      times.push_back(std::max(measured.p50, 1e-3));
+    }
+    return times;
+  });
+}
+
 }  // namespace
 
 void add_options(CLI::App& app, TuneOptions& options) {
@@ -63,26 +117,37 @@ void add_options(CLI::App& app, TuneOptions& options) {
   app.add_option("--backend", options.backend, "cpu, gloo, mpi, nccl or staged")
       ->type_name("NAME")
       ->capture_default_str();
-  app.add_option("FILE", options.file, "what is written, for dtrun-plan --link-file")->required();
+  app.add_option(
+         "--machine-ranks", options.machine_ranks,
+         "only each N ranks share memory, as if on a machine of their own; 1: all go by TCP")
+      ->check(CLI::PositiveNumber.description(""))
+      ->type_name("N");
+  app.add_option("FILE", options.file, "what is written, for DTRUN_COST_TABLE=FILE")->required();
 }
 
 int run_tune(const TuneOptions& given) {
   TuneOptions options = given;
-  const runtime::Worker worker = runtime::init({.backend = options.backend});
-  if (options.mesh.empty()) options.mesh = {worker.world_size()};
-  check(options, worker.world_size());
-  const dtensor::DeviceMesh mesh(worker.world(), options.mesh, options.names, worker.device().type);
-  std::string text = "{";
-  for (int axis = 0; axis < mesh.ndim(); ++axis) {
-    const std::string name = options.names.empty() ? std::to_string(axis)
-                                                   : options.names[static_cast<std::size_t>(axis)];
-    // All lines of an axis at once, as in a step of a plan; world rank 0 is the first of its own.
-    GroupContender contender(mesh.group(axis), worker.store(), worker.device());
-    text += axis > 0 ? ",\n \"" : "\"";
-    launcher::append_json_string(text, name);
-    text += "\": " + link_of(contender);
+  std::string links;
+  JobPlace place;
+  bool writes = false;
+  {
+    const runtime::Worker worker = join(options, 0, {});
+    if (options.mesh.empty()) options.mesh = {worker.world_size()};
+    check(options, worker.world_size());
+    links = links_of(options, worker);
+    std::vector<int> machines = worker.world().machines();
+    std::ranges::sort(machines);
+    const auto others = std::ranges::unique(machines);
+    machines.erase(others.begin(), others.end());
+    place = {worker.world_size(), static_cast<int>(machines.size())};
+    writes = worker.rank() == 0;
   }
-  if (worker.rank() == 0) base::write_file_atomically(options.file, text + "}\n");
+  std::string text = "{" + links;
+  if (options.backend == "cpu") {
+    const collectives::WayLimits limits = limits_of(options, place);
+    text += fmt::format(",\n \"{}\": {}", collectives::kLimitsKey, json_of(limits));
+  }
+  if (writes) base::write_file_atomically(options.file, text + "}\n");
   return 0;
 }
 

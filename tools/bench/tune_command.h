@@ -1,5 +1,6 @@
 // `dtrun-bench tune`: what the links between ranks cost, along each axis of a mesh, as the planner
-// of DTensor reads it (dtrun/dtensor/plan/link_file.h).
+// of DTensor reads it (dtrun/dtensor/plan/link_file.h), and up to which sizes the collectives of
+// the cpu backend go which way (dtrun/collectives/cost_table.h).
 #pragma once
 
 #include <string>
@@ -15,6 +16,7 @@ struct TuneOptions {
   std::vector<int> mesh;  ///< empty: one axis of all ranks
   std::vector<std::string> names;
   std::string backend = "cpu";
+  int machine_ranks = 0;  ///< each so many share memory; 0: all of a machine
   std::string file;
 };
 

@@ -56,7 +56,8 @@ class Looks {
 }  // namespace
 
 Situation GroupEngine::situation_of(const CollectiveView& collective) {
-  return collectives::situation_of(collective, place_, world_->crowding());
+  return collectives::situation_of(collective, place_, world_->crowding(),
+                                   world_->costs().limits());
 }
 
 void GroupEngine::log_way(const CollectiveView& collective, const Situation& situation,

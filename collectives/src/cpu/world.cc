@@ -56,6 +56,7 @@ World::World(const GroupOptions& options, Deadline deadline)
       timeout_(options.timeout),
       single_copy_(options.single_copy),
       connections_per_peer_(options.connections_per_peer),
+      costs_(options.costs),
       job_page_(options.job_page),
       door_(
           {*options.store, options.global_ranks[static_cast<std::size_t>(options.rank)],
@@ -76,6 +77,9 @@ void World::listen(const GroupOptions& options, Card& mine) {
 }
 
 void World::join(const GroupOptions& options, Deadline deadline) {
+  if (costs_.is_given())
+    base::log::debug(base::log::Component::kCollectives, "group '{}': the cost table {} says {}",
+                     name_, costs_.path(), json_of(costs_.limits()));
   const std::size_t index = static_cast<std::size_t>(options.rank);
   root_memory_ = make_group_memory(options.global_ranks.size(), Keeps::block);
   const CpuShare share(door_.commons(), rank_);
@@ -101,7 +105,8 @@ void World::join(const GroupOptions& options, Deadline deadline) {
   }
   routes_[index] = Route::self;
   const auto shares = [this](int rank) { return shares_memory(rank); };
-  crowding_ = share.crowding(size(), shares);
+  crowding_ = share.has_cpus_for(1, size(), shares) ? Crowding::alone : Crowding::crowded;
+  progress_has_cpu_ = share.has_cpus_for(2, size(), shares);
   int local_ranks = 0;
   for (int rank = 0; rank < size(); ++rank) local_ranks += shares(rank) ? 1 : 0;
   if (local_ranks < size()) {

@@ -44,6 +44,22 @@ LinkRate link_of(const std::string& path, std::string_view axis, const boost::js
               R"({"dp": {"latency": 2e-5, "bytes_per_second": 1e9}})");
 }
 
+std::string name_of(std::size_t axis, const std::vector<std::string>& axis_names) {
+  return axis_names.empty() ? std::to_string(axis) : axis_names[axis];
+}
+
+/// By the axis' name, its number, or "*"; null: none.
+const boost::json::value* find_link(const boost::json::object& file, std::size_t axis,
+                                    const std::vector<std::string>& axis_names) {
+  for (const std::string& key :
+       {name_of(axis, axis_names), std::to_string(axis), std::string("*")}) {
+    // What else lies in a cost table is no link.
+    if (key == collectives::kLimitsKey) continue;
+    if (const boost::json::value* const link = file.if_contains(key)) return link;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 LinkRate parse_link(std::string_view text) {
@@ -60,17 +76,22 @@ std::vector<LinkRate> read_links(const std::string& path, std::size_t axes,
                                  const std::vector<std::string>& axis_names) {
   const boost::json::value file = base::read_json_file(path);
   if (!file.is_object()) link_of(path, "", file);
-  const boost::json::object& given = file.get_object();
   std::vector<LinkRate> links;
   for (std::size_t axis = 0; axis < axes; ++axis) {
-    const std::string number = std::to_string(axis);
-    const std::string name = axis_names.empty() ? number : axis_names[axis];
-    const boost::json::value* link = given.if_contains(name);
-    if (link == nullptr) link = given.if_contains(number);
-    if (link == nullptr) link = given.if_contains("*");
-    links.push_back(link_of(path, name, link == nullptr ? boost::json::value() : *link));
+    const boost::json::value* const link = find_link(file.get_object(), axis, axis_names);
+    links.push_back(
+        link_of(path, name_of(axis, axis_names), link == nullptr ? boost::json::value() : *link));
   }
   return links;
+}
+
+void take_links(const collectives::CostTable& costs, const std::vector<std::string>& axis_names,
+                std::vector<LinkRate>& links) {
+  if (!costs.is_given()) return;
+  const boost::json::value file = base::parse_json(costs.text(), costs.path());
+  for (std::size_t axis = 0; axis < links.size(); ++axis)
+    if (const boost::json::value* const link = find_link(file.get_object(), axis, axis_names))
+      links[axis] = link_of(costs.path(), name_of(axis, axis_names), *link);
 }
 
 }  // namespace dtrun::dtensor

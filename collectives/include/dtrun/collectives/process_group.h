@@ -20,6 +20,7 @@
 #include "dtrun/base/deadline.h"
 #include "dtrun/collectives/backend.h"
 #include "dtrun/collectives/call_counters.h"
+#include "dtrun/collectives/cost_table.h"
 #include "dtrun/collectives/reduce_op.h"
 #include "dtrun/collectives/work.h"
 #include "dtrun/rendezvous/job_page.h"
@@ -106,6 +107,8 @@ struct GroupOptions {
   /// trip wants.
   int connections_per_peer = 0;
   static constexpr int kMostConnectionsPerPeer = 16;
+  /// Which ways collectives go, and what links cost. The same on all ranks: they compare it.
+  CostTable costs = {};
   /// Ranks with different texts share no memory, as on two machines: for simulations of several.
   std::string machine;
   /// Where the rank's backends record what they do; null: the group makes one, which groups that
@@ -270,6 +273,8 @@ class ProcessGroup {
   /// A number for each rank of the group, the same on all ranks: equal ones share memory, as the
   /// cpu backend knows. Empty: not known. Not collective.
   std::vector<int> machines() const;
+  /// The group's, that of its parent.
+  const CostTable& cost_table() const;
   /// Memory for tensors that the group's ranks on this machine read where they lie: their
   /// collectives of more than 16 KiB, whose sizes all ranks know, go without a copy into shared
   /// memory and out of it. It serves all groups that were split from the same one, and may outlive

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "dtrun/base/deadline.h"
@@ -32,6 +33,9 @@ struct InitOptions {
   base::Deadline::Duration timeout = std::chrono::minutes(30);
   /// Ranks with different texts share no memory, as on two machines: for measurements.
   std::string machine = {};
+  /// Which ways collectives go, and what links cost; nullopt: DTRUN_COST_TABLE names its file, if
+  /// it is set.
+  std::optional<collectives::CostTable> costs = std::nullopt;
   /// Default: this process's environment.
   base::Environment environment = base::Environment::current();
 };

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dtrun/collectives/cost_table.h"
 #include "dtrun/dtensor/plan/cost.h"
 
 namespace dtrun::dtensor {
@@ -17,5 +18,9 @@ LinkRate parse_link(std::string_view text);
 /// @param axis_names may be empty @throws Error for the file, and kInvalidArgument for what it says
 std::vector<LinkRate> read_links(const std::string& path, std::size_t axes,
                                  const std::vector<std::string>& axis_names);
+/// The same of the group's table, which may have no link for an axis: that one stays what it is.
+/// @param links one per axis @throws Error kInvalidArgument for what the table says
+void take_links(const collectives::CostTable& costs, const std::vector<std::string>& axis_names,
+                std::vector<LinkRate>& links);
 
 }  // namespace dtrun::dtensor
