@@ -229,6 +229,24 @@ __attribute__((noinline)) void map_dense_tail(const DenseMap& map, std::int64_t 
                 map.output_size);
 }
 
+/// Whether the inner loop takes all operands where they lie.
+bool runs_directly(const Ports& ports, const LoopDim& inner) {
+  for (std::size_t k = 0; k < static_cast<std::size_t>(ports.count); ++k) {
+    if (!ports.of[k].same_dtype || inner.steps[k] != ports.of[k].stored_size) return false;
+  }
+  return inner.size % kLanes == 0;
+}
+
+/// Rows of whole groups of lanes, without MapRow's questions for each.
+void map_direct_rows(const Ports& ports, const StridedLoop& loop) {
+  const auto inputs = static_cast<std::size_t>(ports.count - 1);
+  loop.run([&](const LoopPointers& pointers, const LoopSteps&, std::int64_t count) {
+    std::array<const void*, kMostOperands - 1> in;
+    for (std::size_t k = 0; k < inputs; ++k) in[k] = pointers[k + 1];
+    ports.run(pointers[0], in.data(), count, ports.numbers);
+  });
+}
+
 }  // namespace
 
 void map_dense(const DenseMap& map, std::int64_t count, MapRun run, const MapNumbers& numbers) {
@@ -283,6 +301,7 @@ void map_elements(const Shape& shape, const MapOperand& output, std::span<const 
     loop.add_dim(shape[d], dim_steps);
   }
   loop.merge();
+  if (runs_directly(ports, loop.inner())) return map_direct_rows(ports, loop);
   loop.run(row);
 }
 
