@@ -198,14 +198,16 @@ void list_exchanges(const Layout& state, const Layout& target, Links links,
   if (!listing.may_move(all)) return;
   listing.add_groups(with_inner_axes(state, leaving), NoCut::ends);
   if (terms != 0) listing.add_groups(all, NoCut::ends);
+  const bool all_cut = all_become_cuts(target, all);
   // Otherwise no axis could stay.
-  if (!all_become_cuts(target, all)) listing.add_groups(all, NoCut::stays);
-  unsigned outer = is_nested(state) ? leaving | terms : 0;
-  for (; outer != 0; outer &= outer - 1) {
+  if (!all_cut) listing.add_groups(all, NoCut::stays);
+  // Of axes that will cut, at links of one rate few would gain, and the search takes longer.
+  const bool only_ends = links == Links::alike;
+  if ((all_cut && only_ends) || !is_nested(state)) return;
+  for (unsigned outer = leaving | terms; outer != 0; outer &= outer - 1) {
     const auto axis = static_cast<std::size_t>(std::countr_zero(outer));
-    // Of those that will cut, at links of one rate few would gain, and the search takes longer.
-    const bool may_gain = !target.is_shard(axis) || links == Links::different;
-    if (may_gain && !state.is_innermost(axis)) listing.add_outer_axis(axis);
+    if (only_ends && target.is_shard(axis)) continue;
+    if (!state.is_innermost(axis)) listing.add_outer_axis(axis);
   }
 }
 
