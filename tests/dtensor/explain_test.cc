@@ -280,6 +280,25 @@ TEST(ExplainTest, ElementsThatMoveAlongACutDimAreTold) {
   });
 }
 
+TEST(ExplainTest, AllRanksWaitForTheOneThatMovesMost) {
+  test::run_ranks(6, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {3, 2});
+    // Rows: 2, 2 and none. Columns: 2 and 1, so that the first ranks have 4 elements.
+    const Tensor x = ones({4, 3}, mesh, {Shard(0), Shard(1)});
+    const double of_four = kSharedMemoryLink.latency + 16 / kSharedMemoryLink.bytes_per_second;
+    for (const auto& call :
+         {std::function([&] { flip(x, {0}); }), std::function([&] { roll(x, {2}, {0}); })}) {
+      const CallsExplanation told = explain(call);
+      EXPECT_DOUBLE_EQ(told.seconds(), of_four) << told;
+      const std::int64_t own = mesh.rank() >= 4 ? 0 : mesh.rank() % 2 == 0 ? 16 : 8;
+      EXPECT_EQ(told.bytes_sent(), own) << told;
+      const CommCounter counter;
+      call();
+      EXPECT_EQ(counter.get_total_bytes(), own);
+    }
+  });
+}
+
 TEST(ExplainTest, AProgramOfSeveralOperatorsIsToldInItsOrder) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2});

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/explain.h"
+#include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "support/rank_threads.h"
 
@@ -281,6 +283,31 @@ TEST(RepeatedMoveTest, ADirectMoveIsLoggedAsTheFirst) {
   const std::string place = "repeated_move_test.cc:" + std::to_string(here + 4);
   EXPECT_NE(lines.front().find(place), std::string::npos) << lines.front();
   EXPECT_NE(lines.front().find("all_gather along axis 0"), std::string::npos) << lines.front();
+}
+
+TEST(MoveLogTest, OperatorsThatMoveElementsOfACutDimAreLogged) {
+  static std::mutex mutex;
+  static std::multiset<std::string> lines;
+  base::log::set_levels("+dtensor");
+  base::log::set_writer([](const base::log::Line& line) {
+    const std::lock_guard lock(mutex);
+    lines.emplace(line.message);
+  });
+  test::run_ranks(3, [](const ProcessGroup& group) {
+    const Tensor x = tensor_on(DeviceMesh(group, {3}, {"tp"}), {4, 2}, {Shard(0)});
+    flip(x, {0, 1});
+    roll(x, {1}, {0});
+    flip(x, {1});                    // nothing is sent
+    explain([&] { flip(x, {0}); });  // nothing is done
+  });
+  base::log::set_writer(nullptr);
+  base::log::set_levels("");
+  const std::string flipped =
+      "flip, argument 1: f64[4, 2] on (3): [S(0)]: all_to_all along tp moves elements of dim 0";
+  const std::string rolled = "roll" + flipped.substr(4);
+  EXPECT_EQ(lines, (std::multiset<std::string>{
+                       flipped, flipped + " (32 bytes sent)", flipped + " (32 bytes sent)", rolled,
+                       rolled + " (16 bytes sent)", rolled + " (16 bytes sent)"}));
 }
 
 TEST(RepeatedMoveTest, AnEmptyOrderInBracesKeepsTheLine) {

@@ -51,6 +51,19 @@ std::string line_of(const CrossMovement& move) {
   return line + (sent == 0 ? "" : fmt::format(" ({} bytes sent)", sent));
 }
 
+std::string line_of(const BlockMovement& move) {
+  const DeviceMesh mesh = move.spec.mesh();
+  std::string line = fmt::format("{}: {}: all_to_all along ", cause_in_words(Cause::outermost()),
+                                 move.spec.to_string());
+  const std::vector<std::string>& names = mesh.axis_names();
+  for (std::size_t i = 0; i < move.axes.size(); ++i) {
+    const std::size_t axis = move.axes[i];
+    line += (i == 0 ? "" : " and ") + (names.empty() ? fmt::format("axis {}", axis) : names[axis]);
+  }
+  line += fmt::format(" moves elements of dim {}", move.dim);
+  return line + (move.traffic.sent == 0 ? "" : fmt::format(" ({} bytes sent)", move.traffic.sent));
+}
+
 void write_line(const std::string& line) {
   log::write(log::Component::kDtensor, log::Level::kDebug, line);
 }
@@ -61,6 +74,9 @@ void write_move(const Movement& move) {
   write_line(line_of(move));
 }
 void write_crossing(const CrossMovement& move) {
+  write_line(line_of(move));
+}
+void write_blocks(const BlockMovement& move) {
   write_line(line_of(move));
 }
 

@@ -1,5 +1,5 @@
-// Move log: a line for each redistribution and its cause, if DTRUN_LOGS or TORCH_LOGS has
-// "+dtensor".
+// Move log: a line for each redistribution, and for each operator that moves elements otherwise,
+// with its cause, if DTRUN_LOGS or TORCH_LOGS has "+dtensor".
 #pragma once
 
 #include "dtrun/base/log.h"
@@ -9,6 +9,7 @@ namespace dtrun::dtensor {
 
 void write_move(const Movement& move);
 void write_crossing(const CrossMovement& move);
+void write_blocks(const BlockMovement& move);
 
 inline bool are_moves_logged() {
   return base::log::enabled(base::log::Component::kDtensor, base::log::Level::kDebug);
@@ -21,6 +22,10 @@ inline void log_move(const Movement& move) {
 inline void log_crossing(const CrossMovement& move) {
   if (are_moves_logged()) [[unlikely]]
     write_crossing(move);
+}
+inline void log_blocks(const BlockMovement& move) {
+  if (are_moves_logged()) [[unlikely]]
+    write_blocks(move);
 }
 
 }  // namespace dtrun::dtensor

@@ -31,6 +31,7 @@ struct BlockMovement {
   int dim;
   std::vector<std::size_t> axes;  ///< that cut the dim
   Traffic traffic;                ///< of this rank, in bytes
+  Traffic busiest;                ///< of the rank of the mesh that sends or receives most
 };
 
 class MoveObserver {

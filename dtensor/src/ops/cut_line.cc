@@ -7,7 +7,9 @@
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/index.h"
 #include "move/cause.h"
+#include "move/move_log.h"
 #include "move/move_observer.h"
+#include "plan/step_cost.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -122,22 +124,40 @@ std::int64_t length_of(const std::vector<BlockMove>& moves) {
   return length;
 }
 
-/// Of this rank, in bytes.
-Traffic traffic_of(const Line& line, const LocalTensor& part, int dim,
-                   const std::vector<BlockMove>& moves, BlockOrder order) {
-  const Stretch own = line.stretch(line.rank());
+/// Along the dim, in its elements, of that rank of the line.
+Traffic traffic_along(const Line& line, int rank, const std::vector<BlockMove>& moves,
+                      BlockOrder order) {
+  const Stretch own = line.stretch(rank);
   Traffic traffic;
-  for (int rank = 0; rank < line.ranks(); ++rank) {
-    if (rank == line.rank()) continue;
-    const Stretch other = line.stretch(rank);
+  for (int peer = 0; peer < line.ranks(); ++peer) {
+    if (peer == rank) continue;
+    const Stretch other = line.stretch(peer);
     traffic += {length_of(moves_between(moves, order, own, other)),
                 length_of(moves_between(moves, order, other, own))};
   }
-  Shape one = part.shape();
-  one[static_cast<std::size_t>(dim)] = 1;
-  const auto bytes =
-      tensors::numel(one) * static_cast<std::int64_t>(tensors::item_size(part.dtype()));
-  return {traffic.sent * bytes, traffic.received * bytes};
+  return traffic;
+}
+
+/// @param part whose other dims each element of `dim` has
+Traffic in_bytes(const Traffic& along, Shape part, int dim, DType dtype) {
+  part[static_cast<std::size_t>(dim)] = 1;
+  const auto bytes = tensors::numel(part) * static_cast<std::int64_t>(tensors::item_size(dtype));
+  return {along.sent * bytes, along.received * bytes};
+}
+
+/// Other dims are cut by other axes: some rank has the most of both.
+BlockMovement movement_of(const Tensor& a, int dim, const Line& line,
+                          const std::vector<BlockMove>& moves, BlockOrder order) {
+  const auto most = [](const Traffic& traffic) { return std::max(traffic.sent, traffic.received); };
+  Traffic busiest;
+  for (int rank = 0; rank < line.ranks(); ++rank) {
+    const Traffic one = traffic_along(line, rank, moves, order);
+    if (most(one) > most(busiest)) busiest = one;
+  }
+  const Shape fullest = fullest_shape(a.shape(), a.device_mesh().shape(), a.spec().layout());
+  const Traffic own = traffic_along(line, line.rank(), moves, order);
+  return {a.spec(), dim, line.axes(), in_bytes(own, a.local().shape(), dim, a.dtype()),
+          in_bytes(busiest, fullest, dim, a.dtype())};
 }
 
 }  // namespace
@@ -152,10 +172,10 @@ Tensor moved_along(std::string_view op, const Tensor& a, int dim,
   const Cause cause(op, 0);
   const Line line(a, dim);
   const Stretch own = stretch_of(a.spec().local_box(), dim);
-  if (MoveObserver::any() &&
-      !MoveObserver::allow(
-          BlockMovement{a.spec(), dim, line.axes(), traffic_of(line, part, dim, moves, order)})) {
-    return zeros();
+  if (MoveObserver::any() || are_moves_logged()) {
+    const BlockMovement movement = movement_of(a, dim, line, moves, order);
+    if (!MoveObserver::allow(movement)) return zeros();
+    log_blocks(movement);
   }
   std::vector<std::vector<BlockMove>> coming;
   std::vector<LocalTensor> received, sent;

@@ -74,7 +74,7 @@ ExplainedCrossing crossing_of(const CrossMovement& move) {
 ExplainedBlocks blocks_of(const BlockMovement& move) {
   const DeviceMesh mesh = move.spec.mesh();
   ExplainedBlocks blocks{.dim = move.dim, .along = {}, .traffic = move.traffic, .cost = {0, 1}};
-  const auto bytes = static_cast<double>(std::max(move.traffic.sent, move.traffic.received));
+  const auto bytes = static_cast<double>(std::max(move.busiest.sent, move.busiest.received));
   for (const std::size_t axis : move.axes) {
     const LinkRate& link = mesh.links()[axis];
     blocks.cost.seconds =
