@@ -1,7 +1,7 @@
 // Moves between layouts and products of distributed matrices: dtrun, the bare collective with the
 // copy that no way of doing it avoids, and PyTorch's DTensor over gloo, one Python process beside
-// each rank; for products, ScaLAPACK's psgemm over Open MPI, too. They take turns. Each time is the
-// slowest rank's, the least of several runs.
+// each rank; for products, ScaLAPACK's psgemm and pdgemm over Open MPI, too. They take turns. Each
+// time is the slowest rank's, the least of several runs.
 //
 //     dtrun --nproc_per_node=4 dtensor_bench [--torch PYTHON] [--bytes 1024,...] [--sides 512,...]
 #include <fmt/format.h>
@@ -113,12 +113,14 @@ Case to_other_half(std::int64_t bytes) {
 }
 
 /// Both factors and the product cut along all axes of the mesh, each of them another dim.
-Case product(const std::vector<int>& mesh_shape, std::int64_t side) {
+Case product(const std::vector<int>& mesh_shape, DType dtype, std::int64_t side) {
   const DeviceMesh mesh = dist::init_device_mesh("cpu", mesh_shape);
   Placements cut = {Shard(0)};
   if (mesh_shape.size() == 2) cut.push_back(Shard(1));
-  const Tensor a = randn({side, side}, {1}, mesh, cut), b = randn({side, side}, {2}, mesh, cut);
-  const std::string name = "matmul" + std::to_string(mesh_shape.size()) + "D";
+  const Tensor a = randn({side, side}, {1}, mesh, cut, dtype);
+  const Tensor b = randn({side, side}, {2}, mesh, cut, dtype);
+  const std::string name =
+      fmt::format("matmul{}D_{}", mesh_shape.size(), tensors::dtype_short_name(dtype));
   return {name, name + " " + std::to_string(side), [=] { matmul(a, b).redistribute(cut); }, {}};
 }
 
@@ -156,7 +158,7 @@ void compare(const Case& what, int rounds, Peers& peers) {
     }
   }
   if (dist::get_rank() != 0) return;
-  fmt::print("{:<10}{:>8}{:>12}{:>12}{:>12}{:>8}{:>8}\n", what.name,
+  fmt::print("{:<13}{:>8}{:>12}{:>12}{:>12}{:>8}{:>8}\n", what.name,
              what.question.substr(what.question.find(' ') + 1), scaled(own), scaled(bare),
              scaled(theirs), ratio(bare, own), ratio(theirs, own));
   std::fflush(stdout);
@@ -199,13 +201,20 @@ int main(int argc, char** argv) {
   std::vector<std::int64_t> sizes = {1 << 10, 1 << 20, 1 << 26};
   std::vector<std::int64_t> sides = {512, 1024, 2048, 4096};
   std::vector<std::string> moves = {"S0-S1", "S0-R", "P-S0", "P-R", kToOtherHalf};
+  std::vector<std::string> dtypes = {"f32", "f64"};
   CLI::App app("distributed tensors against PyTorch's");
   app.add_option("--torch", python, "a python that imports torch");
   app.add_option("--rounds", rounds);
-  app.add_option("--bytes", sizes, "of the whole tensor that is redistributed")->delimiter(',');
+  app.add_option("--bytes", sizes, "of the whole tensor that is redistributed; 0: none")
+      ->delimiter(',');
   app.add_option("--sides", sides, "of the matrices that are multiplied; 0: none")->delimiter(',');
   app.add_option("--moves", moves, "which moves")->delimiter(',')->check(CLI::IsMember(moves));
+  app.add_option("--dtypes", dtypes, "of the matrices")
+      ->delimiter(',')
+      ->check(CLI::IsMember(dtypes));
   CLI11_PARSE(app, argc, argv);
+  std::erase(sizes, 0);
+  std::erase(sides, 0);
 
   std::signal(SIGPIPE, SIG_IGN);  // a peer that has ended gives no times
   dist::init_process_group();
@@ -218,8 +227,10 @@ int main(int argc, char** argv) {
     fmt::print("no python with PyTorch at {}: tests/lab/torch-up makes one\n", python);
   }
   if (dist::get_rank() == 0) {
-    if (::access(kScalapack, X_OK) == 0) peers.scalapack.emplace(scalapack_line(ranks));
-    fmt::print("{:<10}{:>8}{:>12}{:>12}{:>12}{:>8}{:>8}\n", "move", "side", "dtrun us", "bare us",
+    // Its processes wake up each millisecond to look for a question.
+    if (!sides.empty() && ::access(kScalapack, X_OK) == 0)
+      peers.scalapack.emplace(scalapack_line(ranks));
+    fmt::print("{:<13}{:>8}{:>12}{:>12}{:>12}{:>8}{:>8}\n", "move", "side", "dtrun us", "bare us",
                "torch us", "bare/", "torch/");
   }
   for (const std::int64_t bytes : sizes)
@@ -228,10 +239,12 @@ int main(int argc, char** argv) {
   if (ranks % 2 == 0 && std::ranges::count(moves, kToOtherHalf) != 0) {
     for (const std::int64_t bytes : sizes) compare(to_other_half(bytes), rounds, peers);
   }
-  std::erase(sides, 0);
-  for (const std::int64_t side : sides) {
-    compare(product({ranks}, side), rounds, peers);
-    if (ranks % 2 == 0) compare(product({2, ranks / 2}, side), rounds, peers);
+  for (const std::string& dtype : dtypes) {
+    for (const std::int64_t side : sides) {
+      compare(product({ranks}, tensors::parse_dtype(dtype), side), rounds, peers);
+      if (ranks % 2 == 0)
+        compare(product({2, ranks / 2}, tensors::parse_dtype(dtype), side), rounds, peers);
+    }
   }
   if (peers.torch) std::filesystem::remove(meeting_place());
   dist::destroy_process_group();

@@ -19,9 +19,11 @@ def waited(tensor):
 
 def call_of(case, side):
     if case.startswith("matmul"):
-        shape, cut = ((SIZE,), [Shard(0)]) if case == "matmul1D" else ((2, SIZE // 2), [Shard(0), Shard(1)])
+        axes, dtype = case.removeprefix("matmul").split("_")
+        shape, cut = ((SIZE,), [Shard(0)]) if axes == "1D" else ((2, SIZE // 2), [Shard(0), Shard(1)])
         mesh = init_device_mesh("cpu", shape)
-        a, b = (distribute_tensor(torch.randn(side, side), mesh, cut) for _ in range(2))
+        numbers = {"f32": torch.float32, "f64": torch.float64}[dtype]
+        a, b = (distribute_tensor(torch.randn(side, side, dtype=numbers), mesh, cut) for _ in range(2))
         return lambda: waited((a @ b).redistribute(mesh, cut))
     mesh = init_device_mesh("cpu", (SIZE,))
     source, target = case.split("-")

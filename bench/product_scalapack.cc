@@ -1,6 +1,7 @@
-// ScaLAPACK's side of dtensor_bench: "matmul1D|matmul2D SIDE" per line in, seconds a call out. All
-// three matrices are dealt block-cyclically over a grid of processes; pdgemm multiplies them. Each
-// answer is the slowest process's time for the best of three sizes of block.
+// ScaLAPACK's side of dtensor_bench: "matmul1D_f32|matmul2D_f64|... SIDE" per line in, seconds a
+// call out. All three matrices are dealt block-cyclically over a grid of processes; psgemm or
+// pdgemm multiplies them. Each answer is the slowest process's time for the best of three sizes of
+// block.
 //
 //     mpirun -n 4 product_scalapack
 #define OMPI_SKIP_MPICXX 1  // the C calls alone
@@ -28,6 +29,11 @@ void psgemm_(const char* transpose_a, const char* transpose_b, const int* m, con
              const int* a_descriptor, const float* b, const int* ib, const int* jb,
              const int* b_descriptor, const float* beta, float* c, const int* ic, const int* jc,
              const int* c_descriptor);
+void pdgemm_(const char* transpose_a, const char* transpose_b, const int* m, const int* n,
+             const int* k, const double* alpha, const double* a, const int* ia, const int* ja,
+             const int* a_descriptor, const double* b, const int* ib, const int* jb,
+             const int* b_descriptor, const double* beta, double* c, const int* ic, const int* jc,
+             const int* c_descriptor);
 }
 
 namespace {
@@ -39,6 +45,7 @@ struct Grid {
 };
 
 /// A square matrix in blocks over the grid.
+template <typename T>
 struct Matrix {
   Matrix(int context, int side, int block) {
     int rows, columns, row, column, info;
@@ -49,10 +56,10 @@ struct Matrix {
     descinit_(descriptor.data(), &side, &side, &block, &block, &kZero, &kZero, &context, &leading,
               &info);
     elements.assign(
-        static_cast<std::size_t>(local_rows) * static_cast<std::size_t>(local_columns) + 1, 0.5F);
+        static_cast<std::size_t>(local_rows) * static_cast<std::size_t>(local_columns) + 1, T{0.5});
   }
   std::array<int, 9> descriptor;
-  std::vector<float> elements;
+  std::vector<T> elements;
 };
 
 double slowest(double seconds) {
@@ -61,14 +68,15 @@ double slowest(double seconds) {
   return all;
 }
 
-double time_product(int context, int side, int block) {
-  const Matrix a(context, side, block), b(context, side, block);
-  Matrix c(context, side, block);
-  const float one = 1, none = 0;
+template <typename T, typename Gemm>
+double time_product(Gemm gemm, int context, int side, int block) {
+  const Matrix<T> a(context, side, block), b(context, side, block);
+  Matrix<T> c(context, side, block);
+  const T one = 1, none = 0;
   const auto multiply = [&] {
-    psgemm_("N", "N", &side, &side, &side, &one, a.elements.data(), &kOne, &kOne,
-            a.descriptor.data(), b.elements.data(), &kOne, &kOne, b.descriptor.data(), &none,
-            c.elements.data(), &kOne, &kOne, c.descriptor.data());
+    gemm("N", "N", &side, &side, &side, &one, a.elements.data(), &kOne, &kOne, a.descriptor.data(),
+         b.elements.data(), &kOne, &kOne, b.descriptor.data(), &none, c.elements.data(), &kOne,
+         &kOne, c.descriptor.data());
   };
   multiply();
   double spent = 0;
@@ -83,21 +91,25 @@ double time_product(int context, int side, int block) {
   return spent / calls;
 }
 
-double best_time(Grid grid, int side) {
+double best_time(Grid grid, bool of_doubles, int side) {
   int context;
   Cblacs_get(-1, 0, &context);
   Cblacs_gridinit(&context, "Row", grid.rows, grid.columns);
   double best = std::numeric_limits<double>::infinity();
-  for (const int block : {64, 128, 256}) best = std::min(best, time_product(context, side, block));
+  for (const int block : {64, 128, 256}) {
+    const double seconds = of_doubles ? time_product<double>(pdgemm_, context, side, block)
+                                      : time_product<float>(psgemm_, context, side, block);
+    best = std::min(best, seconds);
+  }
   Cblacs_gridexit(context);
   return best;
 }
 
 /// Rank 0's question to all. A broadcast that is waited for would keep the cores busy while the
 /// other contender has its turn.
-void hand_round(std::array<int, 2>& question) {
+void hand_round(std::array<int, 3>& question) {
   MPI_Request request;
-  MPI_Ibcast(question.data(), 2, MPI_INT, 0, MPI_COMM_WORLD, &request);
+  MPI_Ibcast(question.data(), 3, MPI_INT, 0, MPI_COMM_WORLD, &request);
   const timespec pause = {0, 1'000'000};
   for (int is_here = 0; !is_here;) {
     MPI_Test(&request, &is_here, MPI_STATUS_IGNORE);
@@ -113,15 +125,17 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   for (;;) {
-    std::array<int, 2> question = {0, 0};  // axes, side
-    std::array<char, 16> name;
-    if (rank == 0 && std::scanf("%15s %d", name.data(), &question[1]) == 2) {
-      question[0] = std::string(name.data()) == "matmul1D" ? 1 : 2;
+    std::array<int, 3> question = {0, 0, 0};  // axes, side, whether of doubles
+    std::array<char, 16> text;
+    if (rank == 0 && std::scanf("%15s %d", text.data(), &question[1]) == 2) {
+      const std::string name = text.data();
+      question[0] = name.starts_with("matmul1D") ? 1 : 2;
+      question[2] = name.ends_with("f64") ? 1 : 0;
     }
     hand_round(question);
     if (question[0] == 0) break;
-    const double seconds =
-        best_time(question[0] == 1 ? Grid{size, 1} : Grid{2, size / 2}, question[1]);
+    const double seconds = best_time(question[0] == 1 ? Grid{size, 1} : Grid{2, size / 2},
+                                     question[2] == 1, question[1]);
     if (rank == 0) {
       std::printf("%.9f\n", seconds);
       std::fflush(stdout);
