@@ -10,16 +10,13 @@
 
 #include <atomic>
 #include <cerrno>
-#include <condition_variable>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <mutex>
 #include <numeric>
 #include <thread>
 
-#include "cpu/attendance.h"
 #include "cpu/control_connection.h"
 #include "cpu/cpu_share.h"
 #include "cpu/heap.h"
@@ -27,10 +24,8 @@
 #include "cpu/meeting.h"
 #include "cpu/message.h"
 #include "cpu/peer_memory.h"
-#include "cpu/progress_thread.h"
 #include "cpu/ring.h"
 #include "cpu/world.h"
-#include "dtrun/base/futex.h"
 #include "dtrun/base/socket.h"
 #include "dtrun/base/unique_fd.h"
 #include "dtrun/rendezvous/hash_store.h"
@@ -538,9 +533,7 @@ Crowding crowding_of(const std::vector<int>& cpus) {
       CPU_ZERO(&set);
       CPU_SET(cpus[index], &set);
       ASSERT_EQ(::sched_setaffinity(0, sizeof(set), &set), 0);
-      const auto world = World::create(test::group_options(store, rank, 2));
-      found[index] = world->crowding();
-      EXPECT_FALSE(world->progress_has_cpu());
+      found[index] = World::create(test::group_options(store, rank, 2))->crowding();
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -557,100 +550,6 @@ TEST(CpuShareTest, RanksThatAreBoundToACpuEachAreNotCrowded) {
   if (cpus.size() < 2 || base::cpu_quota()) GTEST_SKIP() << "needs two CPUs without a quota";
   EXPECT_EQ(crowding_of({cpus[0], cpus[1]}), Crowding::alone);
   EXPECT_EQ(crowding_of({cpus[0], cpus[0]}), Crowding::crowded);
-  const auto alone = World::create(test::group_options(rendezvous::make_hash_store(), 0, 1));
-  EXPECT_TRUE(alone->progress_has_cpu());
-}
-
-TEST(AttendanceTest, WhoHasJustBeenThereCountsOnce) {
-  Attendance attendance;
-  EXPECT_FALSE(attendance.goes_on());
-  {
-    const Attendance::Stay stay(attendance);
-    EXPECT_TRUE(attendance.goes_on());
-    EXPECT_TRUE(attendance.goes_on());
-    attendance.expect(false);
-    EXPECT_TRUE(attendance.goes_on());
-  }
-  EXPECT_FALSE(attendance.goes_on());
-  { const Attendance::Stay stay(attendance); }
-  EXPECT_TRUE(attendance.goes_on());
-  EXPECT_FALSE(attendance.goes_on());
-  attendance.expect(true);
-  EXPECT_TRUE(attendance.goes_on());
-  EXPECT_FALSE(attendance.goes_on());
-}
-
-/// Says that it needs what the test wants, and counts.
-class CountedDrivable : public Drivable {
- public:
-  explicit CountedDrivable(Need need) : need_(need) {}
-  Outcome drive() override {
-    const std::scoped_lock lock(mutex_);
-    ++drives_;
-    changed_.notify_all();
-    return Outcome::waiting;
-  }
-  base::Deadline next_look() override { return base::Deadline::never(); }
-  Need need() override {
-    const std::scoped_lock lock(mutex_);
-    ++asked_;
-    changed_.notify_all();
-    return need_;
-  }
-  void set(Need need) {
-    const std::scoped_lock lock(mutex_);
-    need_ = need;
-  }
-  int drives() {
-    const std::scoped_lock lock(mutex_);
-    return drives_;
-  }
-  void await_drives(int count) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return drives_ >= count; });
-  }
-  void await_questions(int count) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return asked_ >= count; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  Need need_;
-  int drives_ = 0;
-  int asked_ = 0;
-};
-
-TEST(ProgressThreadTest, WhatItsOwnerDrivesIsLeftToIt) {
-  Doorbell doorbell;
-  ProgressThread thread(doorbell, [&](std::uint32_t ticket, base::Deadline) {
-    base::futex_wait(doorbell.word, ticket, base::Deadline::never());
-  });
-  CountedDrivable attended(Drivable::Need::later);
-  thread.add(attended);
-  attended.await_questions(3);
-  EXPECT_EQ(attended.drives(), 0);
-  EXPECT_EQ(doorbell.sleepers.load(), 0U);  // the peers need not ring
-  // Its owner has gone: nobody says so.
-  attended.set(Drivable::Need::now);
-  attended.await_drives(1);
-  // Another one is not held up by it.
-  attended.set(Drivable::Need::later);
-  CountedDrivable alone(Drivable::Need::now);
-  thread.add(alone);
-  alone.await_drives(1);
-  thread.remove(alone);
-  // What needs nobody is asked once, and not again until it is added again.
-  CountedDrivable idle(Drivable::Need::none);
-  thread.add(idle);
-  idle.await_questions(1);
-  idle.set(Drivable::Need::now);
-  EXPECT_EQ(idle.drives(), 0);
-  thread.add(idle);
-  idle.await_drives(1);
-  thread.remove(idle);
-  thread.remove(attended);
 }
 
 TEST(LeakTest, SplitGroupsGiveTheirSharedMemoryBack) {

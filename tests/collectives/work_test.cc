@@ -47,24 +47,6 @@ class ThrowingObserver : public CallObserver {
   }
 };
 
-// Whoever waited drove both; now the progress thread does, though nobody tells it to.
-TEST(WorkTest, WhatIsInFlightGoesOnAfterAWaitForSomethingElse) {
-  test::run_ranks(2, [&](const ProcessGroup& group) {
-    for (int i = 0; i < 50; ++i) {
-      const LocalTensor first = ones({16 << 10}), last = ones({16 << 10});
-      std::promise<void> over;
-      Work work = group.all_reduce(first, ReduceOp::sum, kAsync);
-      const Work rest =
-          group.all_reduce(last, ReduceOp::sum, kAsync).then([&](const std::exception_ptr&) {
-            over.set_value();
-          });
-      work.wait();
-      over.get_future().wait();
-      EXPECT_EQ(last.data_as<float>()[(16 << 10) - 1], 2);
-    }
-  });
-}
-
 TEST(WorkTest, WhatFailsBehindAnAsynchronousCallFailsItAndNoOther) {
   std::vector<std::string> backends = {"cpu"};
   if (is_backend_available("gloo")) backends.push_back("gloo");

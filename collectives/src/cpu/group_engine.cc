@@ -178,11 +178,6 @@ void GroupEngine::submit_receive(const std::shared_ptr<ReceiveOperation>& receiv
 }
 
 void GroupEngine::drive_in_background() {
-  {
-    // Who starts one operation beside another drives both each time. The first one may be all.
-    const std::scoped_lock lock(mutex_);
-    attendance_.expect(collectives_[0].size() + collectives_[1].size() > 1);
-  }
   world_->progress_thread().add(*this);
 }
 
@@ -297,20 +292,6 @@ Deadline GroupEngine::next_look() {
   return next;
 }
 
-Drivable::Need GroupEngine::need() {
-  if (world_->progress_has_cpu() || !attendance_.goes_on() || mutex_.is_calling()) return Need::now;
-  // The caller has a lock that a callback may want: it runs them when it drives.
-  EngineMutex::Quiet quiet(mutex_);
-  const std::scoped_lock lock(quiet);
-  if (mutex_.has_later()) return Need::now;
-  const auto has_no_waiter = [](const auto& operation) { return operation->call().async; };
-  const bool is_left =
-      !point_to_point_.idle() || std::ranges::any_of(collectives_, [&](auto& lane) {
-        return std::ranges::any_of(lane, has_no_waiter);
-      });
-  return is_left ? Need::later : Need::none;
-}
-
 /// Whether the members must still be told that this rank waits in this collective.
 bool GroupEngine::is_to_announce(const Operation& operation) const {
   if (operation.announced) return false;
@@ -363,7 +344,6 @@ void GroupEngine::watch_missing(Operation& operation) {
 
 void GroupEngine::wait(Operation& operation, Deadline deadline) {
   if (!operation.done()) require_own_process();
-  const Attendance::Stay stay(attendance_);
   while (!operation.done()) {
     if (!spin(operation)) await_ring(operation, deadline);
     if (operation.done()) break;

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -21,7 +20,6 @@
 #include <vector>
 
 #include "algorithm.h"
-#include "attendance.h"
 #include "disagreement.h"
 #include "dtrun/base/log.h"
 #include "group_channels.h"
@@ -44,14 +42,8 @@ class EngineMutex {
       return mutex_.unlock();
     const std::vector<std::function<void()>> now = std::exchange(later_, {});
     mutex_.unlock();
-    callers_.fetch_add(1, std::memory_order_relaxed);
     for (const std::function<void()>& call : now) call();
-    callers_.fetch_sub(1, std::memory_order_relaxed);
   }
-  /// A thread runs callbacks, for as long as these take.
-  bool is_calling() const { return callers_.load(std::memory_order_relaxed) > 0; }
-  /// Under the lock: there are callbacks that the next one who has it will run.
-  bool has_later() const { return !later_.empty(); }
 
   /// Under the lock. @param call never throws
   void run_later(std::function<void()> call) { later_.push_back(std::move(call)); }
@@ -71,7 +63,6 @@ class EngineMutex {
  private:
   std::mutex mutex_;
   std::vector<std::function<void()>> later_;
-  std::atomic<int> callers_{0};
 };
 
 /// What a rank of another machine says of itself when it is asked.
@@ -140,7 +131,6 @@ class GroupEngine : public GroupListener,
   /// Polls until they are done, but not for long. @return whether they are
   bool drive_a_while(const std::vector<std::shared_ptr<Operation>>& operations);
   base::Deadline next_look() override;
-  Need need() override;
 
   void on_frame(int world_rank, const Frame& frame) override;
   void on_data_connection(int world_rank, const DataHello& hello, base::UniqueFd fd) override;
@@ -240,7 +230,6 @@ class GroupEngine : public GroupListener,
   const MachineLists machine_lists_;
   const GroupPlace place_;
   std::array<std::deque<std::shared_ptr<Operation>>, kCollectiveLanes> collectives_;
-  Attendance attendance_;
   Lane stepped_ = Lane::prompt;  ///< of these, the one that is being moved
   PointToPoint point_to_point_;
   std::optional<GroupFailure> failure_;

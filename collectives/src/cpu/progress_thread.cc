@@ -23,8 +23,7 @@ void ProgressThread::add(Drivable& drivable) {
     drivables_.push_back(&drivable);
   if (!thread_.joinable()) thread_ = start_quiet_thread("dtrun-progress", [this] { run(); });
   changed_->notify_all();
-  // If this thread is about to look, or has been rung already, it will see the drivable.
-  doorbell_.ring_sleepers();
+  doorbell_.ring();
 }
 
 void ProgressThread::remove(Drivable& drivable) {
@@ -37,26 +36,10 @@ void ProgressThread::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     changed_->wait(lock, [this] { return stopping_ || !drivables_.empty(); });
-    if (can_all_wait()) {
-      if (!stopping_ && !drivables_.empty()) changed_->wait_for(lock, kNap);
-      continue;
-    }
     // Always counted as asleep: it does not spin, so peers must ring for all that they publish.
     const Sleeper sleeper(doorbell_);
-    do {
-      round(lock);
-    } while (!stopping_ && !drivables_.empty() && !can_all_wait());
+    while (!stopping_ && !drivables_.empty()) round(lock);
   }
-}
-
-bool ProgressThread::can_all_wait() {
-  bool can_wait = true;
-  std::erase_if(drivables_, [&](Drivable* drivable) {
-    const Drivable::Need need = drivable->need();
-    can_wait &= need != Drivable::Need::now;
-    return need == Drivable::Need::none;
-  });
-  return can_wait;
 }
 
 void ProgressThread::round(std::unique_lock<std::mutex>& lock) {

@@ -1,10 +1,7 @@
 // ProgressThread: moves asynchronous operations on while their owner computes. One per world,
-// started with the first such operation. While their owner waits for them, it drives them itself.
-// Where this thread has no CPU of its own it keeps off meanwhile: it would take that of a rank, and
-// the peers would wake it for each thing that they publish. Thread-safe.
+// started with the first such operation. Thread-safe.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -28,10 +25,6 @@ class Drivable {
   /// Asked before each sleep. By when drive() must be called again although nobody rang; what moves
   /// from now on rings.
   virtual base::Deadline next_look() = 0;
-  /// none: all that is in flight has an owner who waits for it. later: an owner drives the rest,
-  /// too, or did so a moment ago.
-  enum class Need { now, later, none };
-  virtual Need need() = 0;
 };
 
 class ProgressThread {
@@ -46,7 +39,7 @@ class ProgressThread {
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
 
-  /// Drives it until it is idle, or needs nobody.
+  /// Drives it until it is idle.
   void add(Drivable& drivable);
   /// In a child after fork: the thread is the parent's.
   void forget() {
@@ -59,12 +52,7 @@ class ProgressThread {
 
  private:
   void run();
-  /// Of all of them; those that need nothing are dropped.
-  bool can_all_wait();
   void round(std::unique_lock<std::mutex>& lock);
-
-  /// How late it may be with what nobody attends to any more.
-  static constexpr std::chrono::milliseconds kNap{1};
 
   Doorbell& doorbell_;
   const Sleep sleep_;

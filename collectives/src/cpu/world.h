@@ -145,8 +145,6 @@ class World : public std::enable_shared_from_this<World> {
   /// Set once the launcher has aborted the job.
   std::optional<GroupFailure> job_failure() const;
   Crowding crowding() const { return crowding_; }
-  /// There is a CPU for the progress thread beside that of its rank.
-  bool progress_has_cpu() const { return progress_has_cpu_; }
   const CostTable& costs() const { return costs_; }
   /// This process was forked from the rank, and is not it.
   bool in_child() const { return fork_mark_.in_child(); }
@@ -229,7 +227,6 @@ class World : public std::enable_shared_from_this<World> {
   const std::shared_ptr<RankRecord> record_;
   std::vector<Peer> peers_;
   Crowding crowding_ = Crowding::alone;
-  bool progress_has_cpu_ = true;
   const ForkMark fork_mark_;
 
   base::UniqueFd epoll_;

@@ -41,7 +41,7 @@ class CostTable {
   /// The same. @param path for messages
   static CostTable parse(std::string text, std::string path);
 
-  bool is_given() const { return !path_.empty(); }
+  bool is_given() const { return !text_.empty(); }
   const std::string& path() const { return path_; }
   /// The whole file, with the links.
   const std::string& text() const { return text_; }
