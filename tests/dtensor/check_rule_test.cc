@@ -337,7 +337,8 @@ std::set<std::string> declared_operators() {
 
 TEST(OperatorsPageTest, EveryOperatorIsOnIt) {
   std::set<std::string> sampled = {"sum_to",  // the gradient of broadcasting, an own one of none
-                                   "empty_like"};  // its elements are any
+                                   "empty_like",  // its elements are any
+                                   "std"};        // stddev, by PyTorch's name
   for (const OperatorSample& sample : operator_samples(6, 4)) {
     sampled.insert(sample.name.substr(0, sample.name.find(' ')));
   }
