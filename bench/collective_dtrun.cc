@@ -11,7 +11,8 @@
 int main(int argc, char** argv) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   dtrun::runtime::InitOptions options;
-  if (first == "--tcp") options.machine = std::getenv("RANK");
+  const char* const rank = std::getenv("RANK");
+  if (first == "--tcp" && rank != nullptr) options.machine = rank;
   const dtrun::runtime::Worker worker = dtrun::runtime::init(std::move(options));
   std::shared_ptr<dtrun::tensors::HostAllocator> memory;
   std::optional<dtrun::tensors::HostAllocatorScope> scope;

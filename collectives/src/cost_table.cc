@@ -87,6 +87,13 @@ CostTable CostTable::read(const std::string& path) {
   return parse(boost::json::serialize(base::read_json_file(path)), path);
 }
 
+CostTable CostTable::unusable(std::string path, std::string why) {
+  CostTable table;
+  table.text_ = "unusable: " + std::move(why);
+  table.path_ = std::move(path) + ", which it cannot use";
+  return table;
+}
+
 std::uint64_t CostTable::hash() const {
   if (!is_given()) return 0;
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a

@@ -168,17 +168,24 @@ int connections_per_peer(const base::Environment& environment) {
                   collectives::GroupOptions::kMostConnectionsPerPeer));
 }
 
-collectives::CostTable costs_of(const InitOptions& options) {
-  if (options.costs) return *options.costs;
+/// The table, and why it cannot be used.
+struct Costs {
+  collectives::CostTable table;
+  std::optional<base::Error> error = {};
+};
+
+Costs costs_of(const InitOptions& options) {
+  if (options.costs) return {*options.costs};
   constexpr const char* kName = "DTRUN_COST_TABLE";
   const std::string path = options.environment.get(kName).value_or("");
   if (path.empty()) return {};
   try {
-    return collectives::CostTable::read(path);
+    return {collectives::CostTable::read(path)};
   } catch (const base::Error& error) {
-    throw base::Error(error.code(), fmt::format("{}={}: {}", kName, path, error.summary()),
-                      error.why(),
-                      "name a file that `dtrun-bench tune` has written, the same on all hosts");
+    return {collectives::CostTable::unusable(path, error.summary()),
+            base::Error(error.code(), fmt::format("{}={}: {}", kName, path, error.summary()),
+                        error.why(),
+                        "name a file that `dtrun-bench tune` has written, the same on all hosts")};
   }
 }
 
@@ -201,8 +208,15 @@ collectives::ProcessGroup join_world(const rendezvous::WorkerEnv& env, const Ini
   group.address = own_address(env);
   group.machine = options.machine;
   group.connections_per_peer = connections_per_peer(options.environment);
-  group.costs = costs_of(options);
-  return collectives::ProcessGroup::create(std::move(group));
+  const Costs costs = costs_of(options);
+  group.costs = costs.table;
+  if (!costs.error) return collectives::ProcessGroup::create(std::move(group));
+  // Ranks whose tables are good would wait for this one: they are told first.
+  try {
+    collectives::ProcessGroup::create(std::move(group));
+  } catch (const base::Error&) {
+  }
+  throw base::Error(*costs.error);
 }
 
 }  // namespace

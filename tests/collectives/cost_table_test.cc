@@ -2,6 +2,7 @@
 #include "dtrun/collectives/cost_table.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -109,7 +110,7 @@ TEST(CostTableTest, AGroupThatIsSplitOffHasIt) {
 
 // The files are compared by what they say.
 TEST(CostTableTest, TheSameInOtherWordsIsTheSame) {
-  const std::string path = testing::TempDir() + "cost_table_test.json";
+  const std::string path = testing::TempDir() + "cost_table_test." + std::to_string(::getpid());
   std::ofstream(path) << "{ \"collectives\":\n {\"post_bytes\": 8} }\n";
   const CostTable first = CostTable::read(path);
   std::ofstream(path) << R"({"collectives":{"post_bytes":8}})";
@@ -117,6 +118,14 @@ TEST(CostTableTest, TheSameInOtherWordsIsTheSame) {
   std::ofstream(path) << R"({"collectives":{"post_bytes":9}})";
   EXPECT_NE(first.hash(), CostTable::read(path).hash());
   std::filesystem::remove(path);
+}
+
+TEST(CostTableTest, OneThatCannotBeUsedIsNoOthersEqual) {
+  const CostTable unusable = CostTable::unusable("costs.json", "there is no file costs.json");
+  EXPECT_TRUE(unusable.is_given());
+  EXPECT_NE(unusable.hash(), CostTable().hash());
+  EXPECT_NE(unusable.hash(), CostTable::parse("{}", "costs.json").hash());
+  EXPECT_EQ(unusable.limits(), WayLimits());
 }
 
 }  // namespace

@@ -66,13 +66,13 @@ TEST_F(LargeTest, ProductsHaveMoreRowsThanABlasCounts) {
 }
 
 TEST(LargeProductTest, ALastPieceOfRowsHasItsOwnTermAndResult) {
-  DT_NEEDS_BYTES(6 * kCount);
-  const LocalTensor left = zeros({kCount, 1}, {DType::bf16});
+  DT_NEEDS_BYTES(8 * kCount);
+  const LocalTensor left = zeros({kCount, 1}, {DType::f16});
   left[kLast].fill_(3);
   left[6].fill_(2);
-  const LocalTensor term = zeros({kCount, 1}, {DType::bf16});
+  const LocalTensor term = zeros({kCount, 1}, {DType::f16});
   term[kLast].fill_(0.5);
-  const LocalTensor right = full({1, 1}, 4, {DType::bf16});
+  const LocalTensor right = full({1, 1}, 4, {DType::f16});
   const LocalTensor result = add_matmul(term, left, right);
   EXPECT_EQ(result[kLast].item(), 12.5);
   EXPECT_EQ(result[kLast - 1].item(), 0);

@@ -70,7 +70,9 @@ void GroupContender::run(std::size_t buffer) {
 
 std::vector<double> GroupContender::collect(const std::vector<double>& values) {
   const std::string stem =
-      "dtrun-bench/" + group_.name() + "/" + std::to_string(collected_++) + "/";
+      // Groups along one axis of a mesh have one name.
+      "dtrun-bench/" + group_.name() + "/" + std::to_string(group_.global_ranks().front()) + "/" +
+      std::to_string(collected_++) + "/";
   if (rank() != 0) {
     store_->set(stem + std::to_string(rank()),
                 {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)});

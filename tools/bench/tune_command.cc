@@ -9,6 +9,7 @@
 #include "bench/group_contender.h"
 #include "bench/measurement.h"
 #include "bench/way_limits.h"
+#include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/json.h"
 #include "dtrun/dtensor/mesh/device_mesh.h"
@@ -126,6 +127,11 @@ void add_options(CLI::App& app, TuneOptions& options) {
 }
 
 int run_tune(const TuneOptions& given) {
+  if (base::get_env("TORCHELASTIC_USE_AGENT_STORE").value_or("") != "True") {
+    throw base::Error(base::ErrorCode::kUsage, "tune without dtrun",
+                      "its ranks form several worlds in turn, on the launcher's store",
+                      "dtrun --nproc_per_node=N dtrun-bench tune FILE");
+  }
   TuneOptions options = given;
   std::string links;
   JobPlace place;

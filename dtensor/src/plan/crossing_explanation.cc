@@ -87,8 +87,10 @@ CrossingExplanation explain_crossing(CrossingQuestion question) {
                                                    question.from.links, question.to.links)) {
     explanation.alternatives.push_back(explained(question, plan));
     ExplainedCrossMesh& way = explanation.alternatives.back();
-    const double ratio = way.plan.cost.seconds / explanation.alternatives.front().plan.cost.seconds;
+    const double least = explanation.alternatives.front().plan.cost.seconds;
+    const double ratio = least > 0 ? way.plan.cost.seconds / least : 1;
     way.why = ratio >= 1.05 ? fmt::format("{:.1f}x slower", ratio) : "no faster";
+    if (least == 0 && way.plan.cost.seconds > 0) way.why = "sends what need not be sent";
     for (const Placement& placement : placements_of({plan.given, plan.wanted}))
       explanation.held.push_back(placement);
   }

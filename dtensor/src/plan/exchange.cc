@@ -13,6 +13,8 @@ namespace {
 
 /// What ranks send each other in so many messages takes one latency.
 constexpr double kMessagesPerLatency = 8;
+/// Axes of one dim of which an outer one may move alone.
+constexpr int kMostNested = 4;
 
 bool contains(unsigned axes, std::size_t axis) {
   return (axes >> axis & 1U) != 0;
@@ -207,6 +209,8 @@ void list_exchanges(const Layout& state, const Layout& target, Links links,
   for (unsigned outer = leaving | terms; outer != 0; outer &= outer - 1) {
     const auto axis = static_cast<std::size_t>(std::countr_zero(outer));
     if (only_ends && target.is_shard(axis)) continue;
+    // More would make every order of a dim's axes a layout to look at.
+    if (state.cuts(state.dim(axis)) > kMostNested) continue;
     if (!state.is_innermost(axis)) listing.add_outer_axis(axis);
   }
 }

@@ -141,10 +141,9 @@ struct PlacesOfPositions {
   PlacesOfPositions(const std::int64_t* positions, std::int64_t count, std::int64_t size)
       : starts(static_cast<std::size_t>(size) + 1), of(static_cast<std::size_t>(count)) {
     for (std::int64_t i = 0; i < count; ++i) ++starts[static_cast<std::size_t>(positions[i])];
-    std::exclusive_scan(starts.begin(), starts.end(), starts.begin(), std::int64_t{0});
-    std::vector<std::int64_t> next = starts;
-    for (std::int64_t i = 0; i < count; ++i) {
-      of[static_cast<std::size_t>(next[static_cast<std::size_t>(positions[i])]++)] = i;
+    std::inclusive_scan(starts.begin(), starts.end(), starts.begin());
+    for (std::int64_t i = count; i-- > 0;) {
+      of[static_cast<std::size_t>(--starts[static_cast<std::size_t>(positions[i])])] = i;
     }
   }
 };

@@ -41,6 +41,9 @@ class CostTable {
   /// The same. @param path for messages
   static CostTable parse(std::string text, std::string path);
 
+  /// Of a file that this rank cannot use: no other rank's table is equal, unless it is as bad.
+  static CostTable unusable(std::string path, std::string why);
+
   bool is_given() const { return !text_.empty(); }
   const std::string& path() const { return path_; }
   /// The whole file, with the links.
