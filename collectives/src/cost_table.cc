@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "arguments.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/json.h"
 
@@ -95,11 +96,7 @@ CostTable CostTable::unusable(std::string path, std::string why) {
 }
 
 std::uint64_t CostTable::hash() const {
-  if (!is_given()) return 0;
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char byte : text_)
-    hash = (hash ^ static_cast<unsigned char>(byte)) * std::uint64_t{0x100000001b3};
-  return hash;
+  return is_given() ? hash_bytes(text_) : 0;
 }
 
 std::string json_of(const WayLimits& limits) {

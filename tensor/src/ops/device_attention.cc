@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "dtrun/tensor/ops.h"
+#include "ops/attention_scores.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -46,8 +47,7 @@ LocalTensor scores_of(const LocalTensor& query, const LocalTensor& key, const At
       matmul(mul(block.queries_of(query), form.scale), block.keys_of(key).transpose(-2, -1))
           .to(compute_dtype(query));
   if (form.mask.defined()) {
-    Shape whole = query.shape();
-    whole.back() = key.size(-2);
+    const Shape whole = with_batch_of(query, query.size(-2), key.size(-2));
     const LocalTensor mask =
         block.queries_of(form.mask.expand(whole)).narrow(scores.dim() - 1, 0, block.keys);
     scores = mask.dtype() == DType::boolean ? where(mask, scores, -kInfinity)
@@ -64,8 +64,7 @@ LocalTensor scores_of(const LocalTensor& query, const LocalTensor& key, const At
 
 Attended device_attention(const LocalTensor& query, const LocalTensor& key,
                           const LocalTensor& value, const AttentionForm& form) {
-  Shape output = query.shape();
-  output.back() = value.size(-1);
+  const Shape output = with_batch_of(query, query.size(-2), value.size(-1));
   const Shape rows(query.shape().begin(), query.shape().end() - 1);
   const Attended result{zeros(output, {query.dtype(), query.device()}),
                         full(rows, kInfinity, {compute_dtype(query), query.device()})};

@@ -232,7 +232,6 @@ struct IndexLines {
   }
 };
 
-/// Dispatches by element size; the dtype does not matter for copying.
 /// A line adds up in f32, and is rounded once: a thread has room for one line.
 template <typename T>
 void add_half_lines(const IndexLines& lines) {
@@ -248,6 +247,7 @@ void add_half_lines(const IndexLines& lines) {
   });
 }
 
+/// Dispatches by element size; the dtype does not matter for copying.
 template <typename Visit>
 void for_each_by_size(const IndexLines& lines, const Visit& visit) {
   switch (item_size(lines.pointed.dtype())) {
