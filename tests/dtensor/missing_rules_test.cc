@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <set>
 
@@ -233,15 +234,22 @@ class Search {
       const Placements way = combination(number, ways);
       if (first_ || is_missing(sample.name, way)) tried.push_back(way);
     }
-    parts_[rank].clear();
+    std::vector<Results> results;
     for (const Placements& way : tried)
-      parts_[rank].push_back(results_of_way(sample, inputs, way, whole.dim()));
+      results.push_back(results_of_way(sample, inputs, way, whole.dim()));
+    leave(rank, std::move(results));
     group.barrier();
     if (rank == 0) judge(sample, calls[0], tried, whole);
     group.barrier();
   }
 
+  void leave(std::size_t rank, std::vector<Results> results) {
+    const std::scoped_lock lock(mutex_);
+    parts_[rank] = std::move(results);
+  }
+
   bool is_missing(const std::string& sample, const Placements& way) const {
+    const std::scoped_lock lock(mutex_);
     const auto found = missing_.find(sample);
     return found != missing_.end() && std::ranges::any_of(found->second.rules, [&](const auto& r) {
              return r.second.inputs == way;
@@ -250,6 +258,7 @@ class Search {
 
   void judge(const OperatorSample& sample, const RuleProbe::Call& call,
              const std::vector<Placements>& tried, const LocalTensor& whole) {
+    const std::scoped_lock lock(mutex_);
     tried_.insert(call.op);
     trials_ += tried.size();
     Missing now{call.op, {}};
@@ -270,6 +279,9 @@ class Search {
   const bool first_;
   MissingOfSamples& missing_;
   const std::vector<OperatorSample> samples_;
+  /// Barriers of the group give the order. Each rank maps the group's memory for itself, so the
+  /// thread sanitizer sees no order in them, only in the mutex.
+  mutable std::mutex mutex_;
   std::vector<std::vector<Results>> parts_;  ///< by rank and way
   std::size_t trials_ = 0;
   std::set<std::string> called_, tried_;
