@@ -169,6 +169,18 @@ void plan_on_two_axes(benchmark::State& state) {
 }
 BENCHMARK(plan_on_two_axes);
 
+/// Three axes that cut one dim turn around, and the last one goes to another. @param state.range()
+/// the first dim
+void plan_on_three_axes(benchmark::State& state) {
+  const tensors::Shape shape = {state.range(), 64};
+  const std::vector<int> mesh = {2, 4, 3};
+  const dtensor::Layout from = make_layout(shape, mesh, {Shard(0), Shard(0), Shard(0)});
+  const dtensor::Layout to =
+      make_layout(shape, mesh, {Shard(0), Shard(0), Shard(1)}, {{0, {1, 0}}});
+  for (auto _ : state) benchmark::DoNotOptimize(dtensor::plan_redistribute(shape, mesh, from, to));
+}
+BENCHMARK(plan_on_three_axes)->Arg(16)->Arg(65536);
+
 void plan_on_eight_axes(benchmark::State& state) {
   const dtensor::Layout from(
       {Shard(0), Shard(1), Shard(2), Shard(3), Shard(0), Shard(1), Shard(2), Shard(3)});

@@ -6,7 +6,6 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <cstdio>
 #include <limits>
 #include <map>
 #include <optional>
@@ -39,7 +38,7 @@ std::optional<StepKind> kind_of_change(const Placement& before, const Placement&
 
 /// Which exchanges are edges.
 enum class Exchanges {
-  planned,  ///< the planner's: all axes that move, or those that share dims
+  planned,  ///< the planner's
   any,      ///< of any axes that cut, to any order, over Replicate too
 };
 
@@ -281,25 +280,21 @@ TEST(CheapestPlanTest, NoWayCostsLessOnOneAxis) {
 }
 
 /// @param pairs at the least
-void expect_gains(const Compared& compared, std::size_t pairs, std::size_t most_gains) {
+void expect_no_gains(const Compared& compared, std::size_t pairs) {
   EXPECT_GT(compared.pairs, pairs / testing_support::one_in(7));
-  EXPECT_LE(compared.gains, most_gains);
-  std::printf("%zu pairs; any exchange would gain in %zu of them, at most %.2f times\n",
-              compared.pairs, compared.gains, compared.most);
+  EXPECT_EQ(compared.gains, 0U) << "at most " << compared.most << " times";
 }
 
-// Here the planner is exact: no exchange that it leaves out would gain.
+// On up to three axes the planner is exact: no exchange would gain.
 TEST(CheapestPlanTest, NoWayCostsLessOnTwoAxesInAnyOrder) {
   Compared compared;
   for (const std::vector<int>& mesh : std::vector<std::vector<int>>{{2, 2}, {4, 2}, {2, 3}}) {
     for (const Shape& shape : {Shape{5}, Shape{1, 64}, Shape{7, 3, 4}, Shape{4096, 512}})
       compared += expect_no_cheaper_way_at_any_cost(shape, mesh, kOfAllKinds);
   }
-  expect_gains(compared, 30'000, 0);
+  expect_no_gains(compared, 30'000);
 }
 
-// What the planner leaves out, exchanges that end a cut before its time or leave some of the axes
-// where they are, would seldom gain much.
 TEST(CheapestPlanTest, NoWayCostsLessOnThreeAxesInAnyOrder) {
   Compared compared;
   for (const std::vector<int>& mesh : std::vector<std::vector<int>>{{2, 2, 2}, {2, 4, 3}}) {
@@ -307,8 +302,7 @@ TEST(CheapestPlanTest, NoWayCostsLessOnThreeAxesInAnyOrder) {
       compared += expect_no_cheaper_way_at_any_cost(shape, mesh, {ReduceOp::sum});
     compared += expect_no_cheaper_way_at_any_cost({64, 48, 5}, mesh, {});
   }
-  expect_gains(compared, 200'000, compared.pairs / 50);
-  EXPECT_LT(compared.most, 3);
+  expect_no_gains(compared, 200'000);
 }
 
 }  // namespace

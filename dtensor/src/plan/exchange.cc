@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 #include <functional>
+#include <ranges>
 
 #include "plan/step_cost.h"
 
@@ -13,6 +14,8 @@ namespace {
 
 /// What ranks send each other in so many messages takes one latency.
 constexpr double kMessagesPerLatency = 8;
+/// Axes that cut of which every exchange is listed: the list grows as the orders of the axes do.
+constexpr int kMostListed = 3;
 /// Axes of one dim of which an outer one may move alone.
 constexpr int kMostNested = 4;
 
@@ -22,6 +25,13 @@ bool contains(unsigned axes, std::size_t axis) {
 
 bool are_several(unsigned axes) {
   return (axes & (axes - 1)) != 0;
+}
+
+unsigned axes_that_cut(const Layout& layout) {
+  unsigned axes = 0;
+  for (std::size_t axis = 0; axis < layout.axes(); ++axis)
+    axes |= static_cast<unsigned>(layout.is_shard(axis)) << axis;
+  return axes;
 }
 
 /// Some dim is cut by several axes.
@@ -141,6 +151,13 @@ class Listing {
       if (group != axes) add(group, no_cut);
     }
   }
+  /// Of any of the axes that cut: each stays, ends or goes to its target, in every order.
+  void add_all() {
+    Layout rest = state_;
+    for (std::size_t axis = 0; axis < state_.axes(); ++axis)
+      if (state_.is_shard(axis)) rest.set(axis, Replicate());
+    add_orders(rest, axes_that_cut(state_));
+  }
   /// Of one axis from under those that cut what it has cut and keep their places: it goes to its
   /// target, or, where it will not cut, ends or becomes the innermost one.
   void add_outer_axis(std::size_t axis) {
@@ -158,17 +175,47 @@ class Listing {
     if (may_move(which)) add(rearranged(state_, target_, which, no_cut));
   }
   void add(const Layout& next) {
+    if (std::ranges::find(list_, next, &Exchange::after) == list_.end()) add_new(next);
+  }
+  void add_new(const Layout& next) {
     // An axis may stay, and the step of one axis is a collective along it.
     const unsigned moved = axes_of_exchange(state_, next);
-    if (!may_move(moved)) return;
-    const bool is_new = std::ranges::find(list_, next, &Exchange::after) == list_.end();
-    if (is_new && has_ragged_outermost(next)) list_.push_back({next, moved});
+    if (!are_several(moved) && !is_cut_anew(state_, next, moved)) return;
+    if (has_ragged_outermost(next)) list_.push_back({next, moved});
+  }
+  /// `next`, and it with any of the axes `left` inside of all others.
+  void add_orders(const Layout& next, unsigned left) {
+    add_new(next);
+    for (unsigned more = left; more != 0; more &= more - 1) {
+      const auto axis = static_cast<std::size_t>(std::countr_zero(more));
+      add_innermost(next, left, axis, state_);
+      if (target_.is_shard(axis) && target_[axis] != state_[axis])
+        add_innermost(next, left, axis, target_);
+    }
+  }
+  void add_innermost(const Layout& next, unsigned left, std::size_t axis, const Layout& cut) {
+    if (comes_in_another_order(next, axis, cut.dim(axis))) return;
+    Layout inside = next;
+    inside.set(axis, cut);
+    order_.push_back(axis);
+    add_orders(inside, left & ~(1U << axis));
+    order_.pop_back();
+  }
+  /// Axes of different dims may change places in the order of setting them: of all orders that give
+  /// one layout only that is followed in which such an axis comes before a later one.
+  bool comes_in_another_order(const Layout& next, std::size_t axis, int dim) const {
+    for (const std::size_t before : std::views::reverse(order_)) {
+      if (next.dim(before) == dim) return false;
+      if (before > axis) return true;
+    }
+    return false;
   }
 
   const Layout& state_;
   const Layout& target_;
   std::vector<Exchange>& list_;
-  unsigned cut_anew_ = 0;  ///< axes that alone go from some sizes of their parts to others
+  unsigned cut_anew_ = 0;           ///< axes that alone go from some sizes of their parts to others
+  std::vector<std::size_t> order_;  ///< in which add_all() sets axes
 };
 
 }  // namespace
@@ -190,12 +237,13 @@ Links links_of(const CostModel& costs) {
 void list_exchanges(const Layout& state, const Layout& target, Links links,
                     std::vector<Exchange>& list) {
   list.clear();
+  Listing listing(state, target, list);
+  if (std::popcount(axes_that_cut(state)) <= kMostListed) return listing.add_all();
   unsigned leaving = 0, terms = 0;
   for (std::size_t axis = 0; axis < state.axes(); ++axis) {
     const bool moves = state.is_shard(axis) && state.differs_on(axis, target);
     (may_become_term(target, axis) ? terms : leaving) |= static_cast<unsigned>(moves) << axis;
   }
-  Listing listing(state, target, list);
   const unsigned all = with_inner_axes(state, leaving | terms);
   if (!listing.may_move(all)) return;
   listing.add_groups(with_inner_axes(state, leaving), NoCut::ends);

@@ -42,8 +42,9 @@ struct Step {
 };
 
 /// The steps with the least PlanCost. In each step one axis goes to its target or to Replicate, or
-/// an exchange moves all sharded axes at once, or those that share dims: to their targets, or
-/// inside of all others at their dims where a reduction comes later. Both layouts are made by
+/// an exchange moves sharded axes at once: of up to three any, to their targets, to Replicate or to
+/// another order; of more all that move, or those that share dims: to their targets, or inside of
+/// all others at their dims where a reduction comes later. Both layouts are made by
 /// make_layout. Except in an exchange, the axis of a step is the innermost one of the dim that it
 /// leaves and of the dim that it comes to (axes of one rank do not count). Partial to another
 /// partial op goes through Replicate.
