@@ -7,7 +7,7 @@
 // --mpi: the MPIs of that folder (openmpi, mpich, intel) in place of the system's; the build must
 // have had -DDTRUN_MPI_DIR=DIR.
 // --tcp: dtrun, gloo and Open MPI by TCP over the loopback alone. --lab: the same over the network
-// of two hosts: DIR is tests/lab/slurm, where hosts-up 2 and hosts-sshd 1 2 have been called.
+// of two hosts, half of the ranks on each: DIR is tests/lab/slurm, where hosts-up 2 and hosts-sshd 1 2 have been called.
 // --svg: the plot of dtrun-bench, with a line for each contender.
 // Default: 2 ranks, 7 rounds, all operations, 8 B, 4 KiB, 64 KiB, 1 MiB, 16 MiB, f32. A round
 // starts every contender once, each by its own launcher; dtrun-bench's loop measures all of them.
@@ -182,7 +182,13 @@ int main(int argc, char** argv) {
   CLI::App app("How long do collectives take on one machine?");
   read_arguments(app, options);
   CLI11_PARSE(app, argc, argv);
-  if (!options.peers.lab.empty()) options.peers.network = bench::Network::tcp;
+  if (!options.peers.lab.empty()) {
+    options.peers.network = bench::Network::tcp;
+    if (options.peers.ranks % 2 != 0) {
+      fmt::print("--lab puts half of the ranks on each of two hosts: --ranks must be even\n");
+      return 64;
+    }
+  }
   if (options.sizes.empty()) options.sizes = {8, 4 << 10, 64 << 10, 1 << 20, 16 << 20};
   if (options.operations.empty())
     for (const bench::Operation operation : bench::all_operations())

@@ -102,7 +102,7 @@ std::string command_of(const Peer& peer, const PeerOptions& options, const std::
     return fmt::format("{}{} {} --node_rank={} {}{}", on_host, host, peer.launcher, host - 1,
                        program, calls);
   };
-  return fmt::format("{} & {}; wait", node(2), node(1));
+  return fmt::format("{} & other=$!; {}; own=$?; wait $other && exit $own", node(2), node(1));
 }
 
 }  // namespace dtrun::bench
