@@ -52,6 +52,9 @@ std::vector<std::pair<int, int>> least_sizes(int ranks) {
 }
 #endif
 
+/// How many of the samples: one in so many.
+constexpr std::size_t kOneIn = testing_support::one_in(3);
+
 /// Whether one rank refuses the call: of a size that the operator does not take.
 bool is_refused(const OperatorSample& sample, const Tensors& inputs) {
   try {
@@ -76,12 +79,14 @@ struct Seen {
   }
 };
 
-Seen expect_true_rules(int ranks, std::int64_t rows, std::int64_t columns) {
+/// @param one_in so many of the samples
+Seen expect_true_rules(int ranks, std::int64_t rows, std::int64_t columns, std::size_t one_in = 1) {
   const std::vector<OperatorSample> samples = operator_samples(rows, columns);
   Seen seen;
   test::run_ranks(ranks, [&](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {ranks});
-    for (const OperatorSample& sample : samples) {
+    for (std::size_t i = 0; i < samples.size(); i += one_in) {
+      const OperatorSample& sample = samples[i];
       SCOPED_TRACE(sample.name + " on " + std::to_string(ranks) + " ranks, " +
                    std::to_string(rows) + " x " + std::to_string(columns));
       if (is_refused(sample, sample.inputs)) {
@@ -104,11 +109,11 @@ Seen expect_true_rules(int ranks, std::int64_t rows, std::int64_t columns) {
 TEST(CheckRuleTest, EveryRuleOfEveryOperatorIsTrue) {
   for (const int ranks : {2, 3}) {
     for (const auto& [rows, columns] : kSizes) {
-      const Seen seen = expect_true_rules(ranks, rows, columns);
+      const Seen seen = expect_true_rules(ranks, rows, columns, kOneIn);
       std::printf("%d ranks, %d x %d: %zu rules, %zu of gradients\n", ranks, rows, columns,
                   seen.rules, seen.rules_of_gradients);
-      EXPECT_GT(seen.rules, 600U);
-      EXPECT_GT(seen.rules_of_gradients, 600U);
+      EXPECT_GT(seen.rules, 600U / testing_support::one_in(6));
+      EXPECT_GT(seen.rules_of_gradients, 600U / testing_support::one_in(6));
       EXPECT_EQ(seen.refused, std::set<std::string>{});
     }
   }
@@ -133,11 +138,16 @@ std::set<std::string> refused_samples(int rows, int columns) {
 
 void expect_true_rules_around(int ranks) {
   for (const auto& [rows, columns] : least_sizes(ranks)) {
-    const Seen seen = expect_true_rules(ranks, rows, columns);
+    const Seen seen = expect_true_rules(ranks, rows, columns, kOneIn);
     std::printf("%d ranks, %d x %d: %zu rules, %zu of gradients, %zu samples refused\n", ranks,
                 rows, columns, seen.rules, seen.rules_of_gradients, seen.refused.size());
-    EXPECT_GT(seen.rules, 500U);
-    EXPECT_EQ(seen.refused, refused_samples(rows, columns)) << rows << " x " << columns;
+    EXPECT_GT(seen.rules, 500U / testing_support::one_in(6));
+    const std::set<std::string> refused = refused_samples(rows, columns);
+    if (kOneIn == 1) {
+      EXPECT_EQ(seen.refused, refused) << rows << " x " << columns;
+    } else {
+      EXPECT_TRUE(std::ranges::includes(refused, seen.refused)) << rows << " x " << columns;
+    }
   }
 }
 
@@ -366,6 +376,8 @@ TEST(OperatorsPageTest, EveryFormInPlaceIsOnIt) {
 }
 
 TEST(OperatorsPageTest, TellsWhatIs) {
+  if (testing_support::one_in(3) > 1)
+    GTEST_SKIP() << "a sanitizer changes nothing on the page, and CheckRuleTest runs its operators";
   const std::string path = DTRUN_DOCS "/operators.md", page = operators_page();
   if (std::getenv("DTRUN_WRITE_DOCS") != nullptr) std::ofstream(path) << page;
   std::ifstream file(path);
