@@ -3,6 +3,7 @@
 #include "cpu/tcp_channel.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -44,6 +45,10 @@ class TcpChannelTest : public testing::Test {
     ASSERT_EQ(::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(text.size()));
   }
+  static void await_bytes(int socket) {
+    pollfd wanted{socket, POLLIN, 0};
+    ASSERT_EQ(::poll(&wanted, 1, 20'000), 1);
+  }
   static std::string read(TcpReceiveChannel& channel, std::size_t bytes) {
     std::string text(bytes, ' ');
     text.resize(channel.read(std::as_writable_bytes(std::span(text))));
@@ -73,6 +78,61 @@ TEST_F(TcpChannelTest, AnExhaustedConnectionIsTriedAgainWhenItIsToldToBeReady) {
   ASSERT_TRUE(await_socket());
   EXPECT_EQ(read(channel, 4), "word");
   EXPECT_FALSE(channel.broken());
+}
+
+TEST_F(TcpChannelTest, WhoPollsTriesOneThatIsNotToldToBeReady) {
+  Pair pair = connect(), other = connect();
+  const int near = pair.near.get();
+  TcpReceiveChannel channel(std::move(pair.near), sockets());
+  TcpReceiveChannel silent(std::move(other.near), sockets());
+  EXPECT_EQ(read(channel, 4), "");
+  EXPECT_EQ(read(silent, 4), "");
+  send(pair.far, "wordmore");
+  await_bytes(near);
+  EXPECT_EQ(read(channel, 4), "");  // no look, no try
+  sockets().look_or_try();
+  EXPECT_EQ(read(silent, 4), "");  // the first that asks takes the try
+  EXPECT_EQ(read(channel, 4), "");
+  sockets().look_or_try();
+  EXPECT_EQ(read(channel, 4), "word");
+  EXPECT_EQ(read(channel, 4), "more");
+}
+
+TEST_F(TcpChannelTest, WhoPollsIsToldOfAConnectionThatNobodyTries) {
+  Pair pair = connect(), ending = connect();
+  TcpReceiveChannel channel(std::move(pair.near), sockets());
+  const TcpSendChannel sending(std::move(ending.near), DataHello{}, sockets());
+  EXPECT_EQ(read(channel, 4), "");
+  ending.far.reset();
+  // Somebody reads at each look, so each is a try, but for one of some.
+  for (int look = 0; look < 1000 && !sockets().any_ended(); ++look) {
+    sockets().look_or_try();
+    EXPECT_EQ(read(channel, 4), "");
+  }
+  EXPECT_TRUE(sockets().any_ended());
+  EXPECT_TRUE(sending.broken());
+}
+
+TEST_F(TcpChannelTest, WhatWasTriedEndsNoSleep) {
+  Pair pair = connect();
+  const int near = pair.near.get();
+  TcpReceiveChannel channel(std::move(pair.near), sockets());
+  EXPECT_EQ(read(channel, 4), "");
+  send(pair.far, "word");
+  await_bytes(near);
+  sockets().look_or_try();
+  ASSERT_EQ(read(channel, 4), "word");
+  sockets().look();  // as before each sleep
+  const std::uint32_t ticket = world().doorbell().take_ticket();
+  {
+    const Sleeper sleeper(world().doorbell());
+    sockets().ring_when_ready();
+    world().await_ring(ticket, Deadline::after(std::chrono::milliseconds(50)));
+  }
+  EXPECT_EQ(world().doorbell().ticket(), ticket);
+  send(pair.far, "next");
+  ASSERT_TRUE(await_socket());
+  EXPECT_EQ(read(channel, 4), "next");
 }
 
 TEST_F(TcpChannelTest, OnlyConnectionsThatMovedAreReady) {

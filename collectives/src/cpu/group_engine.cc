@@ -183,8 +183,12 @@ void GroupEngine::drive_in_background() {
 
 // ---- driving
 
-bool GroupEngine::step() {
-  channels_.sockets().look();
+bool GroupEngine::step(Asks asks) {
+  if (asks == Asks::for_a_poll) {
+    channels_.sockets().look_or_try();
+  } else {
+    channels_.sockets().look();
+  }
   bool moved = step_lane(Lane::prompt);
   moved |= step_lane(Lane::bulk);
   moved |= point_to_point_.step(channels_);
@@ -212,10 +216,10 @@ bool GroupEngine::step_lane(Lane lane) {
   return moved;
 }
 
-bool GroupEngine::step_all() {
+bool GroupEngine::step_all(Asks asks) {
   if (failure_ || doubt_ || idle()) return false;
   try {
-    return step();
+    return step(asks);
   } catch (const Disagreement& found) {
     on_disagreement(found);
   } catch (const EarlierDisagreement& found) {
@@ -240,7 +244,7 @@ bool GroupEngine::step_all() {
 
 Drivable::Outcome GroupEngine::drive() {
   const std::scoped_lock lock(mutex_);
-  const bool moved = step_all();
+  const bool moved = step_all(Asks::before_a_sleep);
   if (!moved) look_around();
   if (idle()) {
     // Waiters of this rank sleep on the doorbell, not on the operation.
@@ -259,7 +263,7 @@ bool GroupEngine::drive_a_while(const std::vector<std::shared_ptr<Operation>>& o
   for (int look = 0; look == 0 || !end.expired(); ++look) {
     {
       const std::scoped_lock lock(mutex_);
-      if (step_all()) world_->doorbell().ring();
+      if (step_all(Asks::for_a_poll)) world_->doorbell().ring();
     }
     if (std::ranges::all_of(operations, is_done)) return true;
     pause_between_looks(look, crowding);
@@ -364,7 +368,7 @@ bool GroupEngine::spin(const Operation& operation) {
     bool moved;
     {
       const std::scoped_lock lock(mutex_);
-      moved = step_all();
+      moved = step_all(Asks::for_a_poll);
     }
     if (moved) {
       idle_since = {};
@@ -386,7 +390,7 @@ void GroupEngine::await_ring(Operation& operation, Deadline deadline) {
   int waiting_for = -1;
   {
     const std::scoped_lock lock(mutex_);
-    if (step_all() || operation.done()) return;
+    if (step_all(Asks::before_a_sleep) || operation.done()) return;
     look_around();
     if (operation.done()) return;
     const std::vector<int> missing = operation.missing();

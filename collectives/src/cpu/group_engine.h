@@ -154,9 +154,11 @@ class GroupEngine : public GroupListener,
   /// @return false: nothing was done
   bool deliver_now(const CollectiveView& collective, const Situation& situation, int looks,
                    base::Deadline::Duration timeout, std::shared_ptr<Operation>& rest);
-  bool step_all();
+  /// Somebody who polls asks less of the sockets: the next poll is not far.
+  enum class Asks { for_a_poll, before_a_sleep };
+  bool step_all(Asks asks);
   /// May throw what an operation throws.
-  bool step();
+  bool step(Asks asks);
   void look_around();
   bool is_to_announce(const Operation& operation) const;
   void watch_missing(Operation& operation);

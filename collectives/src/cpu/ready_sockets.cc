@@ -30,10 +30,12 @@ Readiness& ReadySockets::add(int fd, Direction direction) {
   event.data.u64 = sockets_.size();
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
     throw system_error("watch the other ranks", World::kLeaveThemOpen);
-  return sockets_.emplace_back();
+  return sockets_.emplace_back(may_try_);
 }
 
 void ReadySockets::look() {
+  may_try_ = false;
+  tries_ = 0;
   if (!epoll_) return;
   // What does not fit is told at the next look, and before a sleep.
   std::array<epoll_event, 64> events;
@@ -46,6 +48,16 @@ void ReadySockets::look() {
     socket.note(event.events);
     any_ended_ |= socket.has_ended();
   }
+}
+
+void ReadySockets::look_or_try() {
+  // Of many, one that is waited for may be none of those that come first.
+  constexpr std::size_t kFew = 6;
+  // The end of a connection that nobody reads is seen by look() alone.
+  constexpr int kTries = 16;
+  if (sockets_.size() > kFew || may_try_ || tries_ == kTries) return look();
+  may_try_ = true;
+  ++tries_;
 }
 
 void ReadySockets::ring_when_ready() {

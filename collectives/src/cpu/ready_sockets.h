@@ -15,7 +15,17 @@ class World;
 /// What is known about one connection. Until it is tried, it may be ready.
 class Readiness {
  public:
+  /// @param may_try of all connections together: the next one that is not ready may be tried
+  explicit Readiness(bool& may_try) : may_try_(may_try) {}
   bool is_ready() const { return ready_ || ended_; }
+  /// Also where nothing is known, if this look leaves that to whoever asks first.
+  bool may_read() {
+    if (!is_ready() && may_try_) {
+      may_try_ = false;
+      ready_ = true;
+    }
+    return is_ready();
+  }
   bool has_ended() const { return ended_; }
   /// The kernel has no more to give; the next change is told.
   void exhaust() { ready_ = false; }
@@ -23,6 +33,7 @@ class Readiness {
   void note(std::uint32_t events);
 
  private:
+  bool& may_try_;
   bool ready_ = true;
   /// The end of a connection is told once, maybe together with its last bytes.
   bool ended_ = false;
@@ -40,6 +51,10 @@ class ReadySockets {
   Readiness& add(int fd, Direction direction);
   /// Brings what is known up to date: one system call, none where there are no connections.
   void look();
+  /// The same for somebody who polls: where there are few connections, mostly the first read of one
+  /// that is not ready tries it instead, which saves the call that says so. Not before a sleep:
+  /// what was read so would end it at once.
+  void look_or_try();
   /// Somebody is about to sleep: the doorbell rings once one of the sockets has become ready since
   /// the last look(), or becomes so. Must be asked for before every sleep. @throws Error kSystem
   void ring_when_ready();
@@ -53,6 +68,8 @@ class ReadySockets {
   /// reported after it is closed here, so a report must not carry the address of a channel.
   std::deque<Readiness> sockets_;
   bool any_ended_ = false;
+  bool may_try_ = false;
+  int tries_ = 0;  ///< since the last look()
 };
 
 }  // namespace dtrun::collectives::cpu

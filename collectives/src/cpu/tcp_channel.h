@@ -44,6 +44,10 @@ class TcpReceiveChannel : public ReceiveChannel {
 
  private:
   std::size_t take_ahead(std::span<std::byte> target);
+  // As recv. What the target has no room for becomes unread_.
+  ssize_t receive(std::span<std::byte> target);
+  /// By way of unread_: for short targets.
+  ssize_t receive_ahead(std::span<std::byte> target);
 
   /// A header comes together with the payload behind it, if that is short.
   static constexpr std::size_t kAheadBytes = 4096;
