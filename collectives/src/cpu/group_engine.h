@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "algorithm.h"
+#include "delivery_steps.h"
 #include "disagreement.h"
 #include "dtrun/base/log.h"
 #include "group_channels.h"
@@ -106,8 +107,8 @@ class GroupEngine : public GroupListener,
   void log_way(const CollectiveView& collective, const Situation& situation, Way way) const;
   void log_in_place(const Fingerprint& fingerprint) const;
   Meeting& meeting(Lane lane) { return channels_.meeting(lane); }
-  /// A blocking collective by posts or by short messages, without an Operation unless somebody is
-  /// late. @return false: it goes another way, nothing was done
+  /// A blocking collective by posts, parcels or short messages, without an Operation unless
+  /// somebody is late. @return false: it goes another way, nothing was done
   bool run_now(const CollectiveView& collective, base::Deadline::Duration timeout);
   /// Short messages, without an Operation: is_done tells which of them are over.
   void exchange_now(std::span<ShortMessage> messages);
@@ -152,8 +153,12 @@ class GroupEngine : public GroupListener,
   void meet_now(const CollectiveView& collective, const Situation& situation, int looks,
                 base::Deadline::Duration timeout, std::shared_ptr<Operation>& rest);
   /// @return false: nothing was done
-  bool deliver_now(const CollectiveView& collective, const Situation& situation, int looks,
-                   base::Deadline::Duration timeout, std::shared_ptr<Operation>& rest);
+  bool deliver_now(const CollectiveView& collective, const Situation& situation,
+                   const Algorithm& algorithm, base::Deadline::Duration timeout,
+                   std::shared_ptr<Operation>& rest);
+  bool show_now(Parcels& parcels, int looks, ShortCall* call);
+  bool receive_now(DeliverySteps& steps, const Deliveries& all, const CollectiveView& collective,
+                   int looks, std::uint64_t number);
   bool step_all();
   /// May throw what an operation throws.
   bool step();
