@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -129,9 +130,12 @@ class GroupEngine : public GroupListener,
   void shutdown();
 
   Outcome drive() override;
+  /// The same, by a thread of the owner's.
+  Outcome drive_for_owner();
   /// Polls until they are done, but not for long. @return whether they are
   bool drive_a_while(const std::vector<std::shared_ptr<Operation>>& operations);
   base::Deadline next_look() override;
+  bool is_attended() override;
 
   void on_frame(int world_rank, const Frame& frame) override;
   void on_data_connection(int world_rank, const DataHello& hello, base::UniqueFd fd) override;
@@ -231,6 +235,12 @@ class GroupEngine : public GroupListener,
   /// For the watcher thread: it holds the world's list of groups, which a callback may need. The
   /// progress thread has all that a Work is for, and comes when the doorbell rings.
   EngineMutex::Quiet watchers_mutex_{mutex_};
+  /// Whether the progress thread can keep off: how often threads of the owner's have moved the
+  /// operations, as it is and as that thread saw it last, and how many of them sleep until they
+  /// can.
+  std::atomic<std::uint32_t> moves_by_owner_{0};
+  std::uint32_t moves_seen_ = 0;
+  std::atomic<int> owners_asleep_{0};
   GroupChannels channels_;
   const MachineLists machine_lists_;
   const GroupPlace place_;
