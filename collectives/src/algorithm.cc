@@ -12,7 +12,6 @@ std::string why_messages(const Situation& now) {
     return fmt::format("not all {} ranks share memory", now.place.ranks);
   if (now.empty_parts == EmptyParts::stay)
     return "the ranks have agreed on the sizes, so empty parts are not sent";
-  if (!all_know_the_bytes(now.kind)) return "not every rank knows all sizes";
   return fmt::format(
       "{} bytes of each of {} ranks are too many for posts, and the ranks for stages", now.bytes,
       now.place.ranks);
@@ -26,6 +25,8 @@ const char* way_name(Way way) {
       return "posts";
     case Way::stages:
       return "stages";
+    case Way::parcels:
+      return "parcels";
     case Way::messages:
       return "messages";
     case Way::rounds:
@@ -48,6 +49,11 @@ std::string explain(const Situation& now, Way way) {
     case Way::stages:
       text = fmt::format("{} bytes of each of {} ranks, which share memory, are too many for posts",
                          now.bytes, now.place.ranks);
+      break;
+    case Way::parcels:
+      text = fmt::format(
+          "each of {} ranks, which share memory, knows how long the parts are that it gives",
+          now.place.ranks);
       break;
     case Way::messages:
       text = why_messages(now);

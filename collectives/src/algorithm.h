@@ -45,11 +45,13 @@ inline constexpr int kShortLooks = 128;
 inline constexpr int kCrowdedLooks = 8;
 
 /// post: each rank shows all its bytes at once. stages: the bytes go step by step through a block
-/// of fixed size, or are read in place where all of them lie in shared memory. messages: as between
-/// any two ranks; of a reduction, all bytes to all. rounds: by messages, in which a machine passes
-/// on what it has heard. chunks: by messages, to each owner its chunk and the result from there.
-/// machines: by messages, first among the ranks of each machine, then between the machines.
-enum class Way : std::uint8_t { post, stages, messages, rounds, chunks, machines };
+/// of fixed size, or are read in place where all of them lie in shared memory. parcels: each rank
+/// shows the parts that it gives to others, or that messages bring them, as it alone decides.
+/// messages: as between any two ranks; of a reduction, all bytes to all. rounds: by messages, in
+/// which a machine passes on what it has heard. chunks: by messages, to each owner its chunk and
+/// the result from there. machines: by messages, first among the ranks of each machine, then
+/// between the machines.
+enum class Way : std::uint8_t { post, stages, parcels, messages, rounds, chunks, machines };
 const char* way_name(Way way);
 
 /// Whether every two ranks of the group share memory.
@@ -59,7 +61,7 @@ enum class Sharing : std::uint8_t { all, not_all };
 enum class Crowding : std::uint8_t { alone, crowded };
 
 /// Elsewhere counts differ by rank and are not known to all, so the members could choose
-/// differently: such a call goes by messages.
+/// differently.
 constexpr bool all_know_the_bytes(OpKind kind) {
   switch (kind) {
     case OpKind::all_reduce:
@@ -178,13 +180,24 @@ constexpr bool goes_by_rounds(const Situation& now) {
          (place.machines < place.ranks ||
           place.machines >= (has_root ? kRootedRoundsMachines : kRoundsMachines));
 }
+/// Whether so many bytes of one rank, and as many of each other, are few enough to lie beside
+/// posts.
+constexpr bool fit_beside_posts(std::size_t bytes, int ranks, const WayLimits& limits) {
+  return bytes <= limits.post_bytes &&
+         bytes * static_cast<std::size_t>(ranks) <= limits.all_posts_bytes;
+}
+/// Of a gather, scatter or all_to_all: whether each rank says in a post how its parts go.
+constexpr bool goes_by_parcels(const Situation& now) {
+  const bool gives_parts =
+      now.kind == OpKind::gather || now.kind == OpKind::scatter || now.kind == OpKind::all_to_all;
+  return gives_parts && now.place.ranks > 1 && now.place.sharing == Sharing::all &&
+         now.empty_parts == EmptyParts::travel;
+}
 constexpr Way choose_way(const Situation& now) {
   const int ranks = now.place.ranks;
+  if (goes_by_parcels(now)) return Way::parcels;
   if (ranks > 1 && now.place.sharing == Sharing::all && all_know_the_bytes(now.kind)) {
-    if (now.bytes <= now.limits->post_bytes &&
-        now.bytes * static_cast<std::size_t>(ranks) <= now.limits->all_posts_bytes) {
-      return Way::post;
-    }
+    if (fit_beside_posts(now.bytes, ranks, *now.limits)) return Way::post;
     if (ranks <= kMostOnStage) return Way::stages;
   }
   if (goes_by_rounds(now)) return Way::rounds;

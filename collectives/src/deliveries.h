@@ -67,6 +67,13 @@ class Deliveries {
     return {peer(number), peer(number)};
   }
 
+  /// How many parts a rank gives that gives any.
+  constexpr int parts_of_giver() const { return kind_ == OpKind::gather ? 1 : size_ - 1; }
+  /// Of these, the one that the peer gives to this rank: the number of the peer's send.
+  constexpr int number_at(int giver) const {
+    return kind_ == OpKind::gather ? 0 : (rank_ + size_ - giver - 1) % size_;
+  }
+
   /// Whether this rank's own part is copied from an input to an output.
   constexpr bool copies_own() const {
     if (kind_ == OpKind::broadcast) return false;

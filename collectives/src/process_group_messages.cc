@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "dtrun/base/error.h"
@@ -128,8 +128,37 @@ int run(GroupCore& core, const LocalTensor& tensor, const Address& address, Call
   return call.backend().start(call.as_message()).source_rank();
 }
 
+/// Elements that stay where they are made, in the order of their making. A few need no allocation.
+template <typename T>
+class Row {
+ public:
+  explicit Row(std::size_t most)
+      : memory_(most <= kFew ? reinterpret_cast<T*>(few_) : std::allocator<T>().allocate(most)),
+        most_(most) {}
+  ~Row() {
+    while (size_ > 0) std::destroy_at(memory_ + --size_);
+    if (most_ > kFew) std::allocator<T>().deallocate(memory_, most_);
+  }
+  Row(const Row&) = delete;
+  Row& operator=(const Row&) = delete;
+
+  template <typename... Arguments>
+  void add(Arguments&&... arguments) {
+    std::construct_at(memory_ + size_, std::forward<Arguments>(arguments)...);
+    ++size_;
+  }
+  std::span<T> all() { return {memory_, size_}; }
+
+ private:
+  static constexpr std::size_t kFew = 2;  ///< a send and a receive
+  alignas(T) std::byte few_[kFew * sizeof(T)];
+  T* const memory_;
+  const std::size_t most_;
+  std::size_t size_ = 0;
+};
+
 /// Those that are not over at once. @param begun when all were called @param works of all
-void start_rest(std::deque<MessageCall>& calls, std::span<const ShortMessage> shown,
+void start_rest(std::span<MessageCall> calls, std::span<const ShortMessage> shown,
                 Work::State::Clock::time_point begun, std::vector<Work>& works) {
   std::vector<Message> messages;
   std::vector<std::size_t> places;
@@ -173,26 +202,26 @@ Work ProcessGroup::irecv(const LocalTensor& tensor, int source, std::uint32_t ta
 std::vector<Work> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& operations,
                                                   Site site) const {
   const auto begun = Work::State::Clock::now();
-  std::deque<MessageCall> calls;
+  Row<MessageCall> row(operations.size());
   // None is started before all are checked.
   for (const P2POp& operation : operations) {
     const OpKind kind = operation.kind == P2POp::Kind::send ? OpKind::send : OpKind::receive;
-    calls.emplace_back(core(), operation.tensor, Address{kind, operation.peer, operation.tag},
-                       CallOptions{.async = true}, site);
-    if (&calls.front().backend() != &calls.back().backend())
+    row.add(core(), operation.tensor, Address{kind, operation.peer, operation.tag},
+            CallOptions{.async = true}, site);
+    if (&row.all().front().backend() != &row.all().back().backend())
       throw Error(ErrorCode::kInvalidArgument,
                   "the tensors of a batch of messages are on different devices", "",
                   "make one batch per device");
   }
+  const std::span<MessageCall> calls = row.all();
   std::vector<Work> works(calls.size());
-  std::vector<ShortMessage> shown;
+  Row<ShortMessage> shown(calls.size());
   const auto can_be_short = [](const MessageCall& call) { return call.can_be_short(); };
-  if (std::all_of(calls.begin(), calls.end(), can_be_short) && !calls.empty()) {
-    shown.reserve(calls.size());
-    for (MessageCall& call : calls) shown.push_back(call.as_short());
-    calls.front().backend().exchange_now(shown);
+  if (std::ranges::all_of(calls, can_be_short) && !calls.empty()) {
+    for (MessageCall& call : calls) shown.add(call.as_short());
+    calls.front().backend().exchange_now(shown.all());
   }
-  start_rest(calls, shown, begun, works);
+  start_rest(calls, shown.all(), begun, works);
   return works;
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -49,9 +50,11 @@ TEST(AlgorithmTest, TheWayFollowsKindBytesRanksAndSharing) {
       {OpKind::all_reduce, 64 * kKiB, 33, kAll, Way::chunks},
       {OpKind::all_gather, 64 * kKiB, 33, kAll, Way::messages},
       // Not every rank knows these sizes.
-      {OpKind::gather, 4, 2, kAll, Way::messages},
-      {OpKind::scatter, 4, 2, kAll, Way::messages},
-      {OpKind::all_to_all, 4, 2, kAll, Way::messages},
+      {OpKind::gather, 0, 2, kAll, Way::parcels},
+      {OpKind::scatter, 0, 40, kAll, Way::parcels},
+      {OpKind::all_to_all, 0, 2, kAll, Way::parcels},
+      {OpKind::gather, 0, 2, kNotAll, Way::messages},
+      {OpKind::gather, 0, 1, kAll, Way::messages},
       // Without memory that all share.
       {OpKind::all_reduce, 16 * kKiB, 2, kNotAll, Way::messages},
       {OpKind::all_reduce, 16 * kKiB + 4, 2, kNotAll, Way::chunks},
@@ -222,9 +225,11 @@ TEST(AlgorithmTest, TheReasonIsSaid) {
   EXPECT_EQ(
       said(of(OpKind::all_reduce, 65536, 2, kAll)),
       "by stages: 65536 bytes of each of 2 ranks, which share memory, are too many for posts");
-  EXPECT_EQ(said(of(OpKind::gather, 0, 2, kAll)), "by messages: not every rank knows all sizes");
+  const std::string parcels =
+      "by parcels: each of 2 ranks, which share memory, knows how long the parts are that it gives";
+  EXPECT_EQ(said(of(OpKind::gather, 0, 2, kAll)), parcels);
   Situation planned = of(OpKind::all_to_all, 0, 2, kAll);
-  EXPECT_EQ(said(planned), "by messages: not every rank knows all sizes");
+  EXPECT_EQ(said(planned), parcels);
   planned.empty_parts = EmptyParts::stay;
   EXPECT_EQ(said(planned),
             "by messages: the ranks have agreed on the sizes, so empty parts are not sent");

@@ -152,7 +152,7 @@ TEST_P(RunAheadTest, WhoGivesGoesOnBeforeTheOthersHaveCome) {
   for (const std::int64_t count : {0, 1, 2, 6, 7, 100, 512, 4096}) {
     std::vector<Gate> given(static_cast<std::size_t>(size));
     run_ranks(size, [&, call = kind.call](const ProcessGroup& group) {
-      // The first calls of a kind make the channels of those that go by messages.
+      // The first calls of a kind make the channels and places of what is long.
       for (int number = 0; number < 3; ++number) call(group, 0, 1, number);
       group.barrier();
       const bool is_giver = gives(group, 0);

@@ -19,7 +19,7 @@ add_library(dtrun_nccl_simulation STATIC collectives/nccl_simulation.cc collecti
 target_include_directories(dtrun_nccl_simulation PUBLIC ${PROJECT_SOURCE_DIR}/collectives/src)
 target_link_libraries(dtrun_nccl_simulation PUBLIC dtrun_rank_support dtrun::collectives PRIVATE dtrun_flags)
 
-dtrun_test(collectives/tests LINKS dtrun_rank_support SOURCES algorithm backend_spec cost_table doorbell fingerprint membership payload_ring schedule)
+dtrun_test(collectives/tests LINKS dtrun_rank_support SOURCES algorithm backend_spec cost_table doorbell fingerprint membership payload_ring progress_thread schedule)
 set(gloo_tests)
 set(gloo_files)
 if(DTRUN_HAVE_GLOO)
@@ -29,7 +29,7 @@ endif()
 # Ranks are threads.
 dtrun_test(collectives/rank_tests LINKS dtrun_conformance dtrun_nccl_simulation dtrun_test_vectors PROCESSORS 2
   SOURCES abort call_counters commons_door conformance cpu_parts direct disagreement failure group_calls group_table lanes lifelines monitored_barrier nccl_batch nccl_blocking nccl_conformance nccl_failure nccl_record
-    nccl_state process_group register_backend run_ahead shared_tensors shrink single_copy staged striped_channel subgroup tcp_channel vectors work ${gloo_tests} WITH ${gloo_files})
+    nccl_state parcels process_group register_backend run_ahead shared_tensors shrink single_copy staged striped_channel subgroup tcp_channel vectors work ${gloo_tests} WITH ${gloo_files})
 if(DTRUN_LONG_TESTS AND DTRUN_SANITIZE STREQUAL "")
   dtrun_test(collectives/long_tests LINKS dtrun_rank_support PROCESSORS 2 LABEL long TIMEOUT 600 COMPUTES SOURCES huge)
 endif()

@@ -47,6 +47,44 @@ class ThrowingObserver : public CallObserver {
   }
 };
 
+// Whoever waited moved both; now the progress thread does, though nobody tells it to.
+TEST(WorkTest, WhatIsInFlightGoesOnAfterAWaitForSomethingElse) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    for (int i = 0; i < 50; ++i) {
+      const LocalTensor first = ones({16 << 10}), last = ones({16 << 10});
+      std::promise<void> over;
+      const Work work = group.all_reduce(first, ReduceOp::sum, kAsync);
+      const Work rest =
+          group.all_reduce(last, ReduceOp::sum, kAsync).then([&](const std::exception_ptr&) {
+            over.set_value();
+          });
+      work.wait();
+      over.get_future().wait();
+      EXPECT_EQ(last.data_as<float>()[(16 << 10) - 1], 2);
+    }
+  });
+}
+
+// The owner's thread may be the one that runs the callback, and moves nothing meanwhile.
+TEST(WorkTest, WhatIsInFlightGoesOnWhileItsOwnerRunsACallback) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    for (int i = 0; i < 20; ++i) {
+      const LocalTensor first = ones({4}), last = ones({1 << 20});
+      const Work rest = group.all_reduce(last, ReduceOp::sum, kAsync);
+      const auto end = Deadline::after(testing_support::kPatience);
+      const Work callback =
+          group.all_reduce(first, ReduceOp::sum, kAsync).then([&](const std::exception_ptr&) {
+            // elapsed() moves nothing, other than is_completed().
+            while (!rest.elapsed() && !end.expired()) std::this_thread::yield();
+            EXPECT_TRUE(rest.elapsed()) << "nobody moves what is in flight";
+          });
+      callback.wait();
+      rest.wait();
+      EXPECT_EQ(last.data_as<float>()[(1 << 20) - 1], 2);
+    }
+  });
+}
+
 TEST(WorkTest, WhatFailsBehindAnAsynchronousCallFailsItAndNoOther) {
   std::vector<std::string> backends = {"cpu"};
   if (is_backend_available("gloo")) backends.push_back("gloo");

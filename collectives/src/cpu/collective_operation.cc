@@ -26,16 +26,20 @@ std::vector<std::int64_t> counts_of(const std::vector<Buffer>& buffers) {
 }  // namespace
 
 CollectiveOperation::CollectiveOperation(const std::shared_ptr<GroupEngine>& engine,
-                                         Collective collective, Lane lane, Schedule schedule,
-                                         const DeliverySteps* begun)
-    : Operation(engine, std::move(collective.call), lane),
+                                         Collective collective, const Situation& situation, Way way,
+                                         Schedule schedule, const DeliverySteps* begun)
+    : Operation(engine, std::move(collective.call), lane_of(situation)),
       schedule_(std::move(schedule)),
       inputs_(std::move(collective.inputs)),
       outputs_(std::move(collective.outputs)),
       size_(engine->size()),
       least_lent_(engine->least_lent_in(fingerprint().kind)),
       scratch_(schedule_.scratch_bytes == 0 ? nullptr : new std::byte[schedule_.scratch_bytes]),
-      bytes_(CollectiveView{fingerprint(), inputs_, outputs_}.bytes()) {
+      bytes_(CollectiveView{fingerprint(), inputs_, outputs_}.bytes()),
+      late_(engine->meeting(lane())) {
+  if (way == Way::parcels)
+    parcels_.emplace(CollectiveView{fingerprint(), inputs_, outputs_}, situation,
+                     engine->spec().rank);
   if (begun != nullptr) go_on_from(*begun);
 }
 
@@ -52,6 +56,18 @@ std::span<std::byte> CollectiveOperation::resolve(const Slice& slice) const {
 }
 
 bool CollectiveOperation::step(GroupChannels& channels) {
+  if (!parcels_) return step_schedule(channels);
+  Meeting& meeting = channels.meeting(lane());
+  late_.require_come(channels, parcels_->is_shown());
+  const bool shows = !parcels_->is_shown();
+  bool moved = shows && parcels_->show(meeting, Meeting::Room::least);
+  if (parcels_->is_shown()) moved |= step_schedule(channels);
+  if (done()) parcels_->end(meeting);
+  if (!moved) late_.compare(*this, parcels_->is_shown());
+  return moved;
+}
+
+bool CollectiveOperation::step_schedule(GroupChannels& channels) {
   bool moved = false;
   while (step_ < schedule_.steps.size()) {
     if (!step_begun_) begin_step();
@@ -69,16 +85,22 @@ bool CollectiveOperation::step(GroupChannels& channels) {
 
 void CollectiveOperation::begin_step() {
   const Step& step = schedule_.steps[step_];
-  for (const Transfer& transfer : step.sends)
-    sends_.emplace_back(transfer.peer, fingerprint(), 0, resolve(transfer.slice), least_lent_);
+  if (!parcels_ || parcels_->are_in_messages()) {
+    for (const Transfer& transfer : step.sends)
+      sends_.emplace_back(transfer.peer, fingerprint(), 0, resolve(transfer.slice), least_lent_);
+  }
   for (const Transfer& transfer : step.receives)
-    receives_.push_back({transfer.peer, resolve(transfer.slice), {}, false});
+    receives_.push_back({.peer = transfer.peer,
+                         .target = resolve(transfer.slice),
+                         .message = {},
+                         .is_message = !parcels_});
   step_begun_ = true;
   beside_done_ = false;
 }
 
-/// All is sent; the messages that have come are the first of the only step's.
+/// All is sent; the parts that have come are the first of the only step's.
 void CollectiveOperation::go_on_from(const DeliverySteps& begun) {
+  if (parcels_) parcels_->go_on();
   begin_step();
   beside_done_ = true;
   sends_.clear();
@@ -100,7 +122,7 @@ bool has_turn(const Transfers& transfers, std::size_t i, PeerOf peer_of, IsCompl
 bool CollectiveOperation::move_step(GroupChannels& channels) {
   const auto is_sent = [](const OutgoingMessage& send) { return send.complete(); };
   const auto is_written = [](const OutgoingMessage& send) { return send.is_written(); };
-  const auto has_come = [](const Receive& receive) { return receive.message.complete(); };
+  const auto has_come = [](const Receive& receive) { return receive.is_over; };
   std::size_t moved = 0;
   for (std::size_t i = 0; i < sends_.size(); ++i)
     if (has_turn(
@@ -128,7 +150,26 @@ std::size_t CollectiveOperation::step_send(GroupChannels& channels, OutgoingMess
   return progress.bytes;
 }
 
+/// Takes the part where it lies beside the post. @return whether anything is new
+std::size_t CollectiveOperation::look_at_post(GroupChannels& channels, Receive& receive) {
+  // Asked first: what the peer has posted before it left is seen below.
+  const bool has_left = channels.has_left(receive.peer);
+  switch (parcels_->take(receive.peer, receive.target, channels.meeting(lane()))) {
+    case Parcels::Found::nothing:
+      if (has_left) throw LeftError{receive.peer};
+      return 0;
+    case Parcels::Found::word_of_message:
+      receive.is_message = true;
+      return 1;
+    case Parcels::Found::part:
+      receive.is_over = true;
+      return 1;
+  }
+  return 0;
+}
+
 std::size_t CollectiveOperation::step_receive(GroupChannels& channels, Receive& receive) {
+  if (!receive.is_message) return look_at_post(channels, receive);
   ReceiveChannel* channel = channels.from(receive.peer, lane());
   std::size_t moved = 0;
   const auto count = [&](const Progress& progress) {
@@ -141,7 +182,8 @@ std::size_t CollectiveOperation::step_receive(GroupChannels& channels, Receive& 
   if (receive.message.has_header() && !std::exchange(receive.is_checked, true)) check(receive);
   if (receive.message.has_header() && !receive.message.complete())
     count(receive.message.step_payload(*channel, receive.target));
-  if (receive.message.complete()) return moved;
+  receive.is_over = receive.message.complete();
+  if (receive.is_over) return moved;
   if (channels.exhausted(receive.peer, lane())) throw LeftError{receive.peer};
   if (channel != nullptr && channel->broken()) throw BrokenConnection{receive.peer};
   return moved;
@@ -182,6 +224,7 @@ void CollectiveOperation::do_local(const LocalWork& work) {
 }
 
 std::vector<int> CollectiveOperation::missing() const {
+  if (parcels_ && !parcels_->is_shown()) return late_.behind();
   std::vector<int> peers;
   for (const Receive& receive : receives_) peers.push_back(receive.peer);
   if (peers.empty())
@@ -206,7 +249,7 @@ std::shared_ptr<Operation> make_collective_operation(const std::shared_ptr<Group
                               .item_bytes = tensors::item_size(print.dtype),
                               .input_counts = counts_of(collective.inputs),
                               .output_counts = counts_of(collective.outputs)};
-  return std::make_shared<CollectiveOperation>(engine, std::move(collective), lane_of(situation),
+  return std::make_shared<CollectiveOperation>(engine, std::move(collective), situation, way,
                                                make_schedule(shape), begun);
 }
 

@@ -52,7 +52,7 @@ Work CpuBackend::finish(const std::shared_ptr<Operation>& operation) {
     return operation->source_rank() < 0 ? Work() : Work(operation);
   }
   // Short operations are done before another thread could have been woken.
-  if (engine_->drive() != Drivable::Outcome::idle) engine_->drive_in_background();
+  if (engine_->drive_for_owner() != Drivable::Outcome::idle) engine_->drive_in_background();
   return Work(operation);
 }
 
@@ -89,8 +89,8 @@ std::vector<Work> CpuBackend::exchange(std::vector<Message> messages) {
     are_short &= message.buffer.bytes() <= kShort;
     operations.push_back(submit(std::move(message)));
   }
-  const bool are_done =
-      are_short ? engine_->drive_a_while(operations) : engine_->drive() == Drivable::Outcome::idle;
+  const bool are_done = are_short ? engine_->drive_a_while(operations)
+                                  : engine_->drive_for_owner() == Drivable::Outcome::idle;
   if (!are_done) engine_->drive_in_background();
   return {operations.begin(), operations.end()};
 }

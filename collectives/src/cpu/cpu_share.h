@@ -16,9 +16,10 @@ class CpuShare {
  public:
   /// Writes this rank's share to the commons. Before any other rank reads it.
   CpuShare(const Commons& commons, int world_rank);
-  /// After all ranks have written theirs. @param shares whether a world rank uses this commons
+  /// Whether there is a CPU for each of so many threads of each rank. After all ranks have written
+  /// theirs. @param shares whether a world rank uses this commons
   template <typename Shares>
-  Crowding crowding(int ranks, Shares shares) const {
+  bool has_cpus_for(int threads, int ranks, Shares shares) const {
     int here = 0;
     int in_cgroup = 0;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -26,8 +27,7 @@ class CpuShare {
       ++here;
       if (quota_ && commons_.cell(rank).quota_cgroup.load() == quota_->cgroup) ++in_cgroup;
     }
-    const bool crowded = here > cpus_of_all() || (quota_ && in_cgroup > quota_->cpus);
-    return crowded ? Crowding::crowded : Crowding::alone;
+    return threads * here <= cpus_of_all() && !(quota_ && threads * in_cgroup > quota_->cpus);
   }
 
  private:

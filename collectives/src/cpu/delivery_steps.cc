@@ -19,8 +19,8 @@ std::span<std::byte> bytes_in(const Buffer& buffer) {
 }  // namespace
 
 bool DeliverySteps::can_begin(const Deliveries& all, const CollectiveView& collective,
-                              std::size_t least_lent, GroupChannels& channels) {
-  for (int i = 0; i < all.sends(); ++i) {
+                              std::size_t least_lent, GroupChannels& channels) const {
+  for (int i = 0; sends_messages() && i < all.sends(); ++i) {
     const auto [peer, index] = all.send(i);
     const Buffer& part = entry_of(collective.inputs, index);
     if (!all.travels(part.count)) continue;
@@ -32,14 +32,16 @@ bool DeliverySteps::can_begin(const Deliveries& all, const CollectiveView& colle
     const auto [peer, index] = all.receive(i);
     const Buffer& part = entry_of(collective.outputs, index);
     if (!all.travels(part.count)) continue;
-    if (channels.made_from(peer, kLane) == nullptr || part.bytes() >= least_lent) return false;
+    const bool may_lie_beside_post = parcels_ != nullptr && part.bytes() <= Parcels::kMostBytes;
+    const bool can_come = may_lie_beside_post || channels.made_from(peer, kLane) != nullptr;
+    if (!can_come || part.bytes() >= least_lent) return false;
   }
   return true;
 }
 
 void DeliverySteps::send(const Deliveries& all, const CollectiveView& collective,
                          GroupChannels& channels) {
-  for (int i = 0; i < all.sends(); ++i) {
+  for (int i = 0; sends_messages() && i < all.sends(); ++i) {
     const auto [peer, index] = all.send(i);
     const Buffer& part = entry_of(collective.inputs, index);
     if (!all.travels(part.count)) continue;
@@ -58,21 +60,34 @@ bool DeliverySteps::receive(const Deliveries& all, const CollectiveView& collect
     const auto [peer, index] = all.receive(next_);
     const Buffer& part = entry_of(collective.outputs, index);
     if (!all.travels(part.count)) continue;
-    const std::span<std::byte> target = bytes_in(part);
-    ReceiveChannel& channel = *channels.made_from(peer, kLane);
-    if (!begun_.has_header()) {
-      channels.count_received(peer, kLane, begun_.step_header(channel));
-      if (!begun_.has_header()) return false;
-    }
-    const MessageHeader& header = begun_.header();
-    if (header.magic != MessageHeader::kMagic || header.lent_at != 0 ||
-        header.bytes != target.size() || !header.fingerprint.agrees_with(collective.fingerprint))
+    const Parcels::Found found =
+        parcels_ == nullptr ? Parcels::Found::word_of_message
+                            : parcels_->take(peer, bytes_in(part), channels.meeting(Lane::prompt));
+    if (found == Parcels::Found::nothing) return false;
+    if (found == Parcels::Found::word_of_message &&
+        !receive_message(peer, bytes_in(part), collective.fingerprint, channels))
       return false;
-    channels.count_received(peer, kLane, begun_.step_payload(channel, target));
-    if (!begun_.complete()) return false;
-    begun_ = {};
-    ++messages_;
+    ++parts_;
   }
+  if (parcels_ != nullptr) parcels_->end(channels.meeting(Lane::prompt));
+  return true;
+}
+
+bool DeliverySteps::receive_message(int peer, std::span<std::byte> target, const Fingerprint& print,
+                                    GroupChannels& channels) {
+  ReceiveChannel* const channel = channels.made_from(peer, kLane);
+  if (channel == nullptr) return false;
+  if (!begun_.has_header()) {
+    channels.count_received(peer, kLane, begun_.step_header(*channel));
+    if (!begun_.has_header()) return false;
+  }
+  const MessageHeader& header = begun_.header();
+  if (header.magic != MessageHeader::kMagic || header.lent_at != 0 ||
+      header.bytes != target.size() || !header.fingerprint.agrees_with(print))
+    return false;
+  channels.count_received(peer, kLane, begun_.step_payload(*channel, target));
+  if (!begun_.complete()) return false;
+  begun_ = {};
   return true;
 }
 

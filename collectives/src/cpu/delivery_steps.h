@@ -1,36 +1,49 @@
-// DeliverySteps: how far one rank has come in a collective of short messages, whose Deliveries it
-// carries out on the caller's stack. What travels is what a CollectiveOperation sends and expects,
-// so each rank goes this way or that as it can, and an operation can go on from here. A value. Used
-// under the engine's lock.
+// DeliverySteps: how far one rank has come in a collective of parcels and short messages, whose
+// Deliveries it carries out on the caller's stack. What travels is what a CollectiveOperation sends
+// and expects, so each rank goes this way or that as it can, and an operation can go on from here.
+// A value. Used under the engine's lock.
 #pragma once
+
+#include <span>
 
 #include "deliveries.h"
 #include "dtrun/collectives/backend.h"
 #include "group_channels.h"
 #include "message.h"
+#include "parcels.h"
 
 namespace dtrun::collectives::cpu {
 
 class DeliverySteps {
  public:
+  /// @param parcels where the ranks' posts say how the parts go; else null: all go in messages
+  explicit DeliverySteps(Parcels* parcels = nullptr) : parcels_(parcels) {}
+
   /// Whether all that this rank sends finds room in rings now, all rings are there, and no message
   /// is lent. @param least_lent of fewer bytes none is
-  static bool can_begin(const Deliveries& all, const CollectiveView& collective,
-                        std::size_t least_lent, GroupChannels& channels);
-  /// Everything, and the own part's copy.
+  bool can_begin(const Deliveries& all, const CollectiveView& collective, std::size_t least_lent,
+                 GroupChannels& channels) const;
+  /// Everything, after this rank's post where there are any, and the own part's copy.
   void send(const Deliveries& all, const CollectiveView& collective, GroupChannels& channels);
   /// Takes what has come. @return whether that is all. A message that is not the awaited one, and
   /// one that is lent, are left to an operation, which goes on with begun()
+  /// @throws as Parcels::take()
   bool receive(const Deliveries& all, const CollectiveView& collective, GroupChannels& channels);
 
-  /// So many messages have come whole, in the order of the deliveries.
-  int complete() const { return messages_; }
+  /// So many parts have come whole, in the order of the deliveries.
+  int complete() const { return parts_; }
   /// Of the next one.
   const IncomingMessage& begun() const { return begun_; }
 
  private:
-  int next_ = 0;      ///< of the deliveries that are received
-  int messages_ = 0;  ///< that have come; fewer than next_ where empty parts stay
+  /// @return whether all of it has come
+  bool receive_message(int peer, std::span<std::byte> target, const Fingerprint& print,
+                       GroupChannels& channels);
+  bool sends_messages() const { return parcels_ == nullptr || parcels_->are_in_messages(); }
+
+  Parcels* parcels_;
+  int next_ = 0;   ///< of the deliveries that are received
+  int parts_ = 0;  ///< that have come; fewer than next_ where empty parts stay
   IncomingMessage begun_;
 };
 

@@ -255,12 +255,24 @@ Drivable::Outcome GroupEngine::drive() {
   return moved ? Outcome::moved : Outcome::waiting;
 }
 
+Drivable::Outcome GroupEngine::drive_for_owner() {
+  moves_by_owner_.fetch_add(1, std::memory_order_relaxed);
+  return drive();
+}
+
+bool GroupEngine::is_attended() {
+  const std::uint32_t moves = moves_by_owner_.load(std::memory_order_relaxed);
+  return std::exchange(moves_seen_, moves) != moves ||
+         owners_asleep_.load(std::memory_order_relaxed) > 0;
+}
+
 bool GroupEngine::drive_a_while(const std::vector<std::shared_ptr<Operation>>& operations) {
   const auto is_done = [](const auto& operation) { return operation->done(); };
   // By the clock: a yield may take as long as another rank computes.
   const Crowding crowding = world_->crowding();
   const Deadline end = Deadline::after(time_to_exchange(crowding));
   for (int look = 0; look == 0 || !end.expired(); ++look) {
+    moves_by_owner_.fetch_add(1, std::memory_order_relaxed);
     {
       const std::scoped_lock lock(mutex_);
       if (step_all(Asks::for_a_poll)) world_->doorbell().ring();
@@ -365,6 +377,7 @@ bool GroupEngine::spin(const Operation& operation) {
   constexpr int kLooksPerClock = 8;
   Deadline::Clock::time_point idle_since{};
   for (int look = 0; !operation.done(); ++look) {
+    moves_by_owner_.fetch_add(1, std::memory_order_relaxed);
     bool moved;
     {
       const std::scoped_lock lock(mutex_);
@@ -397,7 +410,10 @@ void GroupEngine::await_ring(Operation& operation, Deadline deadline) {
     if (missing.size() == 1) waiting_for = global_rank(missing.front());
   }
   world_->record().waiting_for(operation.record_number, waiting_for);
-  world_->await_ring(ticket, next_look().earlier(deadline));
+  const Deadline next = next_look().earlier(deadline);
+  owners_asleep_.fetch_add(1, std::memory_order_relaxed);
+  world_->await_ring(ticket, next);
+  owners_asleep_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void GroupEngine::finished(Operation& operation) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "algorithm.h"
+#include "delivery_steps.h"
 #include "disagreement.h"
 #include "dtrun/base/log.h"
 #include "group_channels.h"
@@ -106,8 +108,8 @@ class GroupEngine : public GroupListener,
   void log_way(const CollectiveView& collective, const Situation& situation, Way way) const;
   void log_in_place(const Fingerprint& fingerprint) const;
   Meeting& meeting(Lane lane) { return channels_.meeting(lane); }
-  /// A blocking collective by posts or by short messages, without an Operation unless somebody is
-  /// late. @return false: it goes another way, nothing was done
+  /// A blocking collective by posts, parcels or short messages, without an Operation unless
+  /// somebody is late. @return false: it goes another way, nothing was done
   bool run_now(const CollectiveView& collective, base::Deadline::Duration timeout);
   /// Short messages, without an Operation: is_done tells which of them are over.
   void exchange_now(std::span<ShortMessage> messages);
@@ -128,9 +130,12 @@ class GroupEngine : public GroupListener,
   void shutdown();
 
   Outcome drive() override;
+  /// The same, by a thread of the owner's.
+  Outcome drive_for_owner();
   /// Polls until they are done, but not for long. @return whether they are
   bool drive_a_while(const std::vector<std::shared_ptr<Operation>>& operations);
   base::Deadline next_look() override;
+  bool is_attended() override;
 
   void on_frame(int world_rank, const Frame& frame) override;
   void on_data_connection(int world_rank, const DataHello& hello, base::UniqueFd fd) override;
@@ -152,8 +157,12 @@ class GroupEngine : public GroupListener,
   void meet_now(const CollectiveView& collective, const Situation& situation, int looks,
                 base::Deadline::Duration timeout, std::shared_ptr<Operation>& rest);
   /// @return false: nothing was done
-  bool deliver_now(const CollectiveView& collective, const Situation& situation, int looks,
-                   base::Deadline::Duration timeout, std::shared_ptr<Operation>& rest);
+  bool deliver_now(const CollectiveView& collective, const Situation& situation,
+                   const Algorithm& algorithm, base::Deadline::Duration timeout,
+                   std::shared_ptr<Operation>& rest);
+  bool show_now(Parcels& parcels, int looks, ShortCall* call);
+  bool receive_now(DeliverySteps& steps, const Deliveries& all, const CollectiveView& collective,
+                   int looks, std::uint64_t number);
   /// Somebody who polls asks less of the sockets: the next poll is not far.
   enum class Asks { for_a_poll, before_a_sleep };
   bool step_all(Asks asks);
@@ -228,6 +237,12 @@ class GroupEngine : public GroupListener,
   /// For the watcher thread: it holds the world's list of groups, which a callback may need. The
   /// progress thread has all that a Work is for, and comes when the doorbell rings.
   EngineMutex::Quiet watchers_mutex_{mutex_};
+  /// Whether the progress thread can keep off: how often threads of the owner's have moved the
+  /// operations, as it is and as that thread saw it last, and how many of them sleep until they
+  /// can.
+  std::atomic<std::uint32_t> moves_by_owner_{0};
+  std::uint32_t moves_seen_ = 0;
+  std::atomic<int> owners_asleep_{0};
   GroupChannels channels_;
   const MachineLists machine_lists_;
   const GroupPlace place_;

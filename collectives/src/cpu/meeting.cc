@@ -69,7 +69,8 @@ bool Meeting::begin_turn(std::size_t payload, Room room) {
   if (fits) {
     payloads_.skip(next);
   } else {
-    post_of(rank_).place = payloads_.take(payload, next, all_came_);
+    post_of(rank_).place =
+        static_cast<std::uint16_t>(payloads_.take(payload, next, all_came_) / PayloadRing::kLine);
   }
   return true;
 }

@@ -61,6 +61,9 @@ class Meeting {
   bool begin_turn(std::size_t payload, Room room);
   /// Where this turn's payload goes.
   std::byte* payload(std::size_t bytes) { return payload_of(rank_, bytes); }
+  /// What the post says of the parts that this rank gives; before post(). @param bytes as
+  /// Post::parcel
+  void set_parcel(std::uint16_t bytes) { post_of(rank_).parcel = bytes; }
   /// Peers that sleep are rung. @param needed: somebody may wait for this post alone
   enum class Needed { with_all, alone };
   void post(const Fingerprint& fingerprint, Needed needed);
@@ -80,6 +83,8 @@ class Meeting {
   /// @throws Disagreement, EarlierDisagreement
   void compare_with_those_behind() const;
   const std::byte* payload(int peer, std::size_t bytes) { return payload_of(peer, bytes); }
+  std::uint16_t parcel(int peer) const { return post_of(peer).parcel; }
+  Fingerprint fingerprint(int peer) const { return post_of(peer).fingerprint(); }
   /// This rank has seen everybody's post of this turn.
   void met() { all_came_ = turn_; }
 
@@ -142,7 +147,8 @@ class Meeting {
   static constexpr bool fits_in_post(std::size_t payload) { return payload <= Post::kInline; }
   std::byte* payload_of(int rank, std::size_t bytes) {
     Post& post = post_of(rank);
-    return fits_in_post(bytes) ? post.payload : payloads_of(rank) + post.place;
+    if (fits_in_post(bytes)) return post.payload;
+    return payloads_of(rank) + post.place * PayloadRing::kLine;
   }
   std::byte* half_of(std::byte* stage) const { return stage + (step_ % 2) * kStageBytes; }
   void ring_sleepers() const;

@@ -29,7 +29,7 @@ void Operation::wait(base::Deadline deadline) {
 bool Operation::is_completed() {
   if (done()) return true;
   engine_->require_own_process();
-  engine_->drive();
+  engine_->drive_for_owner();
   return done();
 }
 

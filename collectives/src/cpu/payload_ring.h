@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "algorithm.h"
 #include "post.h"
@@ -14,7 +15,10 @@ namespace dtrun::collectives::cpu {
 
 class PayloadRing {
  public:
-  static constexpr std::size_t kBytes = 64 << 10;
+  static constexpr std::size_t kBytes = 256 << 10;
+  /// What a post says of a place counts lines.
+  static constexpr std::size_t kLine = 64;
+  static_assert(kBytes / kLine - 1 <= std::numeric_limits<std::uint16_t>::max());
   // The payload of the turn before may be unread always. Behind it the end may be left empty.
   static_assert(3 * kPostBytes <= kBytes && kBytes % kPostBytes == 0);
 
@@ -38,7 +42,6 @@ class PayloadRing {
   void skip(Turn next) { begins_[next % kMostPosts] = end_; }
 
  private:
-  static constexpr std::uint64_t kLine = 64;
   static constexpr std::uint64_t rounded(std::size_t bytes) {
     return (bytes + kLine - 1) / kLine * kLine;
   }

@@ -41,10 +41,12 @@ struct PostHead {
 
 struct alignas(128) Post {
   static constexpr std::size_t kInline = 24;  ///< what is left of the line, for any element
+  static constexpr std::uint16_t kInMessages = 0xffff;
 
   std::atomic<Turn> turn{0};  ///< stored last
   PostHead head;
-  std::uint32_t place = 0;  ///< in the rank's PayloadRing, of more bytes than kInline
+  std::uint16_t place = 0;   ///< in the rank's PayloadRing, in lines, of more bytes than kInline
+  std::uint16_t parcel = 0;  ///< of parts that the rank gives: how long each is, or kInMessages
   alignas(8) std::byte payload[kInline] = {};  ///< of up to kInline bytes
   char site[sizeof(Fingerprint::site)] = {};
 

@@ -19,10 +19,11 @@ ProgressThread::~ProgressThread() {
 
 void ProgressThread::add(Drivable& drivable) {
   const std::scoped_lock lock(mutex_);
+  // A nap goes on: who adds moves it.
+  if (drivables_.empty()) changed_->notify_all();
   if (std::find(drivables_.begin(), drivables_.end(), &drivable) == drivables_.end())
     drivables_.push_back(&drivable);
   if (!thread_.joinable()) thread_ = start_quiet_thread("dtrun-progress", [this] { run(); });
-  changed_->notify_all();
   doorbell_.ring();
 }
 
@@ -36,10 +37,23 @@ void ProgressThread::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     changed_->wait(lock, [this] { return stopping_ || !drivables_.empty(); });
+    if (can_keep_off()) {
+      if (!stopping_ && !drivables_.empty()) changed_->wait_for(lock, kNap);
+      continue;
+    }
     // Always counted as asleep: it does not spin, so peers must ring for all that they publish.
     const Sleeper sleeper(doorbell_);
-    while (!stopping_ && !drivables_.empty()) round(lock);
+    do {
+      round(lock);
+    } while (!stopping_ && !drivables_.empty() && !can_keep_off());
   }
+}
+
+bool ProgressThread::can_keep_off() {
+  if (!keeps_off_) return false;
+  bool are_attended = true;
+  for (Drivable* drivable : drivables_) are_attended &= drivable->is_attended();
+  return are_attended;
 }
 
 void ProgressThread::round(std::unique_lock<std::mutex>& lock) {

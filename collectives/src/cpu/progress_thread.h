@@ -1,7 +1,10 @@
 // ProgressThread: moves asynchronous operations on while their owner computes. One per world,
-// started with the first such operation. Thread-safe.
+// started with the first such operation. Where it has no CPU of its own it would take that of a
+// rank, and the peers would wake it for all that they publish: there it keeps off while the owner
+// moves the operations itself, and looks once in a while whether that is still so. Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -25,6 +28,9 @@ class Drivable {
   /// Asked before each sleep. By when drive() must be called again although nobody rang; what moves
   /// from now on rings.
   virtual base::Deadline next_look() = 0;
+  /// Its owner has moved it since the last question, or will as soon as it is rung. Who owns it and
+  /// does something else meanwhile, such as a callback, says no.
+  virtual bool is_attended() = 0;
 };
 
 class ProgressThread {
@@ -39,6 +45,8 @@ class ProgressThread {
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
 
+  /// Before the first add().
+  void keep_off_while_attended() { keeps_off_ = true; }
   /// Drives it until it is idle.
   void add(Drivable& drivable);
   /// In a child after fork: the thread is the parent's.
@@ -51,7 +59,11 @@ class ProgressThread {
   void remove(Drivable& drivable);
 
  private:
+  /// How late it may be with what nobody attends to any more.
+  static constexpr std::chrono::milliseconds kNap{1};
+
   void run();
+  bool can_keep_off();
   void round(std::unique_lock<std::mutex>& lock);
 
   Doorbell& doorbell_;
@@ -59,6 +71,7 @@ class ProgressThread {
   std::mutex mutex_;
   std::unique_ptr<std::condition_variable> changed_ = std::make_unique<std::condition_variable>();
   std::vector<Drivable*> drivables_;
+  bool keeps_off_ = false;
   bool driving_ = false;
   bool stopping_ = false;
   std::thread thread_;

@@ -16,19 +16,14 @@ SharedOperation::SharedOperation(const std::shared_ptr<GroupEngine>& engine, Col
       outputs_(std::move(collective.outputs)),
       plan_({fingerprint(), inputs_, outputs_}, meeting_.rank(), situation, way),
       bytes_(plan_.collective().bytes()),
-      steps_(steps) {}
+      steps_(steps),
+      late_(meeting_) {}
 
 bool SharedOperation::step(GroupChannels& channels) {
-  // Who has left will not come any more, even where this rank could go on without it. It may have
-  // left because it was sure to be done, after a call that is not this rank's.
-  for (int peer = 0; channels.anybody_left() && peer < plan_.size(); ++peer) {
-    if (!channels.has_left(peer) || steps_.has_come(peer, meeting_)) continue;
-    meeting_.compare_with_those_behind();
-    throw LeftError{peer};
-  }
+  late_.require_come(channels, steps_.shown());
   const SharedSteps::Progress progress =
       is_taken_ ? SharedSteps::Progress::done : steps_.advance(plan_, meeting_);
-  if (progress == SharedSteps::Progress::waiting) compare_while_waiting();
+  if (progress == SharedSteps::Progress::waiting) late_.compare(*this, steps_.shown());
   if (steps_.is_in_place() && !std::exchange(is_told_, true) && engine().says_ways())
     engine().log_in_place(fingerprint());
   is_taken_ = progress == SharedSteps::Progress::done;
@@ -44,15 +39,6 @@ bool SharedOperation::step(GroupChannels& channels) {
   for (int peer = 0; peer < plan_.size(); ++peer)
     if (channels.has_left(peer) && matters(peer)) throw LeftError{peer};
   return false;
-}
-
-/// Who is behind may have made another call, and nothing more to come. As it compares when it waits
-/// itself, too, this rank does so at the begin of a wait, and then as often as it watches its
-/// peers.
-void SharedOperation::compare_while_waiting() {
-  const Wait now = steps_.shown() ? Wait::posts : Wait::room;
-  if (std::exchange(compared_in_, now) != now || watch_next.expired())
-    meeting_.compare_with_those_behind();
 }
 
 std::vector<int> SharedOperation::missing() const {

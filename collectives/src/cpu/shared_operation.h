@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "late_members.h"
 #include "operation.h"
 #include "shared_plan.h"
 #include "shared_steps.h"
@@ -27,19 +28,16 @@ class SharedOperation : public Operation {
   std::span<const Buffer> writes() const override { return outputs_; }
 
  private:
-  void compare_while_waiting();
-
   Meeting& meeting_;
   const std::vector<Buffer> inputs_;
   const std::vector<Buffer> outputs_;
   const SharedPlan plan_;
   const std::uint64_t bytes_;
   SharedSteps steps_;
+  LateMembers late_;
   bool is_told_ = false;   ///< that it goes in place
   bool is_taken_ = false;  ///< all steps are done
-  /// Waiting for room, or for the others' posts: what it waited for when it compared last.
-  enum class Wait { none, room, posts } compared_in_ = Wait::none;
-  int void_by_ = -1;  ///< the member whose buffers were read, and are no more to be used
+  int void_by_ = -1;       ///< the member whose buffers were read, and are no more to be used
 };
 
 }  // namespace dtrun::collectives::cpu

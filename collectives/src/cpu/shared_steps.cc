@@ -234,10 +234,6 @@ void SharedSteps::take_in_place(const SharedPlan& plan, Meeting& meeting) const 
       });
 }
 
-bool SharedSteps::has_come(int peer, const Meeting& meeting) const {
-  return shown_ ? meeting.has_come(peer) : meeting.is_ahead(peer);
-}
-
 bool SharedSteps::waits_for(int peer, const SharedPlan& plan, Meeting& meeting) const {
   if (peer == plan.rank()) return false;
   if (met_) {

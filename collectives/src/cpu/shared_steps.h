@@ -26,8 +26,6 @@ class SharedSteps {
   /// Takes what the others show. @return false: not all of them have come. @throws Disagreement
   bool take(const SharedPlan& plan, Meeting& meeting);
 
-  /// The peer, who does nothing any more, has come to this turn.
-  bool has_come(int peer, const Meeting& meeting) const;
   bool waits_for(int peer, const SharedPlan& plan, Meeting& meeting) const;
 
  private:

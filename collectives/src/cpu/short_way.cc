@@ -1,7 +1,8 @@
-// The short way of a group's engine: a blocking collective by posts or by short messages runs on
-// the caller's stack, under the engine's lock, without clock, queue or allocation. If a member is
-// late, the rest of the collective becomes an ordinary Operation.
+// The short way of a group's engine: a blocking collective by posts, parcels or short messages runs
+// on the caller's stack, under the engine's lock, without clock, queue or allocation. If a member
+// is late, the rest of the collective becomes an ordinary Operation.
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "collective_operation.h"
@@ -77,13 +78,14 @@ bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration t
   const Situation situation = situation_of(collective);
   const Algorithm algorithm = choose_algorithm(situation);
   const bool delivers =
-      algorithm.way == Way::messages && Deliveries::make_up(situation.kind) && size() > 1;
+      algorithm.way == Way::parcels ||
+      (algorithm.way == Way::messages && Deliveries::make_up(situation.kind) && size() > 1);
   if (algorithm.way != Way::post && !delivers) return false;
   require_own_process();
   std::shared_ptr<Operation> rest;
   if (!delivers) {
     meet_now(collective, situation, algorithm.looks, timeout, rest);
-  } else if (!deliver_now(collective, situation, algorithm.looks, timeout, rest)) {
+  } else if (!deliver_now(collective, situation, algorithm, timeout, rest)) {
     return false;
   }
   if (rest) wait(*rest, Deadline::never());
@@ -112,42 +114,75 @@ void GroupEngine::meet_now(const CollectiveView& collective, const Situation& si
 }
 
 bool GroupEngine::deliver_now(const CollectiveView& collective, const Situation& situation,
-                              int looks, Deadline::Duration timeout,
+                              const Algorithm& algorithm, Deadline::Duration timeout,
                               std::shared_ptr<Operation>& rest) {
   const Deliveries all(situation.kind, spec_.rank, size(), collective.root(),
                        empty_parts_of(collective.fingerprint));
+  std::optional<Parcels> parcels;
+  if (algorithm.way == Way::parcels) parcels.emplace(collective, situation, spec_.rank);
+  DeliverySteps steps(parcels ? &*parcels : nullptr);
   const std::scoped_lock lock(mutex_);
   if (!is_eventless() ||
-      !DeliverySteps::can_begin(all, collective, least_lent_in(situation.kind), channels_))
+      !steps.can_begin(all, collective, least_lent_in(situation.kind), channels_))
     return false;
-  if (says_ways_) log_way(collective, situation, Way::messages);
   const std::uint64_t bytes = collective.bytes();
   require_sound(collective.fingerprint, bytes);
   RankRecord& record = world_->record();
   const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
   ShortCall* const call = collective.short_call;
-  DeliverySteps steps;
+  if (parcels && !show_now(*parcels, algorithm.looks, call)) return false;
+  if (says_ways_) log_way(collective, situation, algorithm.way);
   steps.send(all, collective, channels_);
   // As with posts, books are kept while the peers' bytes are on their way.
   note(collective.fingerprint, Lane::prompt);
   if (call != nullptr) call->count(bytes);
   const std::uint64_t number =
       record.pass(collective.fingerprint, recorded_group_, bytes, begun_ns);
-  Looks left(world_->crowding(), looks);
-  do {
-    if (steps.receive(all, collective, channels_)) {
-      meeting(Lane::prompt).pass(collective.fingerprint);
-      record.passed(number);
-      return true;
-    }
-  } while (left.again(call));
+  if (receive_now(steps, all, collective, algorithm.looks, number)) {
+    if (!parcels) meeting(Lane::prompt).pass(collective.fingerprint);
+    record.passed(number);
+    return true;
+  }
   if (call != nullptr) call->wait();
   record.go_on(number);
   rest = make_collective_operation(shared_from_this(), owned(collective, timeout), situation,
-                                   Way::messages, &steps);
+                                   algorithm.way, &steps);
   rest->record_number = number;
   enqueue(rest);
   return true;
+}
+
+bool GroupEngine::show_now(Parcels& parcels, int looks, ShortCall* call) {
+  Looks left(world_->crowding(), looks);
+  try {
+    while (!parcels.show(meeting(Lane::prompt), Meeting::Room::halfway))
+      if (!left.again(call)) return false;
+    return true;
+  } catch (const Disagreement&) {
+    // An operation finds these again, and reports them.
+  } catch (const EarlierDisagreement&) {
+  } catch (const base::Error&) {  // of this rank's memory
+  }
+  return false;
+}
+
+bool GroupEngine::receive_now(DeliverySteps& steps, const Deliveries& all,
+                              const CollectiveView& collective, int looks, std::uint64_t number) {
+  try {
+    Looks left(world_->crowding(), looks);
+    do {
+      if (steps.receive(all, collective, channels_)) return true;
+    } while (left.again(collective.short_call));
+  } catch (const Disagreement&) {
+    // The operation finds it again, and reports it.
+  } catch (const EarlierDisagreement&) {
+  } catch (const base::Error&) {
+    // A peer's memory cannot be mapped.
+    world_->record().go_on(number);
+    world_->record().end(number, RankRecord::Outcome::failed);
+    throw;
+  }
+  return false;
 }
 
 void GroupEngine::exchange_now(std::span<ShortMessage> messages) {

@@ -105,7 +105,8 @@ void World::join(const GroupOptions& options, Deadline deadline) {
   }
   routes_[index] = Route::self;
   const auto shares = [this](int rank) { return shares_memory(rank); };
-  crowding_ = share.crowding(size(), shares);
+  crowding_ = share.has_cpus_for(1, size(), shares) ? Crowding::alone : Crowding::crowded;
+  if (!share.has_cpus_for(2, size(), shares)) progress_thread_.keep_off_while_attended();
   int local_ranks = 0;
   for (int rank = 0; rank < size(); ++rank) local_ranks += shares(rank) ? 1 : 0;
   if (local_ranks < size()) {

@@ -1,0 +1,75 @@
+#include "parcels.h"
+
+#include <cstring>
+
+#include "disagreement.h"
+
+namespace dtrun::collectives::cpu {
+
+namespace {
+
+/// How long each part is that this rank gives, or that messages bring them.
+std::uint16_t parcel_of(const Deliveries& all, const CollectiveView& collective,
+                        const Situation& situation) {
+  std::size_t bytes = 0;
+  for (int i = 0; i < all.sends(); ++i) {
+    const Buffer& part = collective.inputs[static_cast<std::size_t>(all.send(i).index)];
+    if (i > 0 && part.bytes() != bytes) return Post::kInMessages;
+    bytes = part.bytes();
+  }
+  const std::size_t together = bytes * static_cast<std::size_t>(all.sends());
+  const bool fit = together <= Parcels::kMostBytes &&
+                   fit_beside_posts(together, situation.place.ranks, *situation.limits);
+  return fit ? static_cast<std::uint16_t>(bytes) : Post::kInMessages;
+}
+
+}  // namespace
+
+Parcels::Parcels(const CollectiveView& collective, const Situation& situation, int rank)
+    : collective_(collective),
+      all_(situation.kind, rank, situation.place.ranks, collective.root(), situation.empty_parts),
+      size_(situation.place.ranks),
+      part_bytes_(parcel_of(all_, collective_, situation)) {}
+
+std::size_t Parcels::laid_bytes() const {
+  return are_in_messages() ? 0 : static_cast<std::size_t>(all_.sends()) * part_bytes_;
+}
+
+bool Parcels::show(Meeting& meeting, Meeting::Room room) {
+  const std::size_t laid = laid_bytes();
+  if (!meeting.begin_turn(laid, room)) return false;
+  if (laid != 0) {
+    std::byte* area = meeting.payload(laid);
+    for (int i = 0; i < all_.sends(); ++i, area += part_bytes_)
+      std::memcpy(area, collective_.inputs[static_cast<std::size_t>(all_.send(i).index)].data,
+                  part_bytes_);
+    meeting.counters().shared_memory_bytes_sent += laid;
+  }
+  meeting.set_parcel(part_bytes_);
+  // The others of a scatter wait for the root only.
+  const bool alone = collective_.kind() == OpKind::scatter && all_.sends() > 0;
+  meeting.post(collective_.fingerprint, alone ? Meeting::Needed::alone : Meeting::Needed::with_all);
+  is_shown_ = true;
+  return true;
+}
+
+Parcels::Found Parcels::take(int peer, std::span<std::byte> part, Meeting& meeting) const {
+  if (!meeting.look(peer)) return Found::nothing;
+  const std::uint16_t bytes = meeting.parcel(peer);
+  if (bytes == Post::kInMessages) return Found::word_of_message;
+  if (bytes != part.size())
+    throw Disagreement{peer, meeting.fingerprint(peer), collective_.fingerprint,
+                       UnequalBytes{bytes, part.size()}};
+  if (bytes == 0) return Found::part;
+  const auto parts = static_cast<std::size_t>(all_.parts_of_giver());
+  const auto number = static_cast<std::size_t>(all_.number_at(peer));
+  std::memcpy(part.data(), meeting.payload(peer, parts * bytes) + number * bytes, bytes);
+  meeting.counters().shared_memory_bytes_received += bytes;
+  return Found::part;
+}
+
+void Parcels::end(Meeting& meeting) const {
+  if (all_.receives() == size_ - 1) meeting.met();
+}
+
+}  // namespace dtrun::collectives::cpu

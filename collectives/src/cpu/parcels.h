@@ -1,0 +1,54 @@
+// Parcels: the parts of a gather, scatter or all_to_all whose ranks share memory. Only who gives a
+// part and who gets it know how long it is, so the giver decides how it goes, and says so in its
+// post: beside it, where the rank's parts are equal and few bytes, else in messages. All ranks post
+// in such a call. Borrows the call's fingerprint and buffers. Used under the engine's lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "algorithm.h"
+#include "deliveries.h"
+#include "dtrun/collectives/backend.h"
+#include "meeting.h"
+
+namespace dtrun::collectives::cpu {
+
+class Parcels {
+ public:
+  /// Of what lies beside one post. So many find room for all calls that a rank may be ahead;
+  /// messages have more room.
+  static constexpr std::size_t kMostBytes = PayloadRing::kBytes / kAhead;
+  static_assert(kMostBytes < Post::kInMessages);
+
+  Parcels(const CollectiveView& collective, const Situation& situation, int rank);
+
+  /// Messages bring what this rank gives.
+  bool are_in_messages() const { return part_bytes_ == Post::kInMessages; }
+  /// Shows this rank's post. @return false: others are still busy with what it would overwrite
+  /// @throws Disagreement, EarlierDisagreement; Error kSystem without memory
+  bool show(Meeting& meeting, Meeting::Room room);
+  bool is_shown() const { return is_shown_; }
+  /// Another object has shown it.
+  void go_on() { is_shown_ = true; }
+
+  enum class Found { nothing, part, word_of_message };
+  /// Takes the part that the peer gives to this rank, if its post is there and has it.
+  /// @throws Disagreement, EarlierDisagreement; Error kSystem where the peer's memory cannot be
+  /// mapped
+  Found take(int peer, std::span<std::byte> part, Meeting& meeting) const;
+  /// All parts have come.
+  void end(Meeting& meeting) const;
+
+ private:
+  std::size_t laid_bytes() const;
+
+  const CollectiveView collective_;
+  const Deliveries all_;
+  const int size_;
+  std::uint16_t part_bytes_;  ///< as Post::parcel
+  bool is_shown_ = false;
+};
+
+}  // namespace dtrun::collectives::cpu

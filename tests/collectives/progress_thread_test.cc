@@ -1,0 +1,127 @@
+// The progress thread beside owners that move their operations themselves, and beside some that do
+// not any more.
+#include "cpu/progress_thread.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+
+#include "dtrun/base/futex.h"
+
+namespace dtrun::collectives::cpu {
+namespace {
+
+/// Is attended, and idle, as the test wants, and counts.
+class CountedDrivable : public Drivable {
+ public:
+  explicit CountedDrivable(bool is_attended) : is_attended_(is_attended) {}
+  Outcome drive() override {
+    const std::scoped_lock lock(mutex_);
+    ++drives_;
+    changed_.notify_all();
+    return outcome_;
+  }
+  base::Deadline next_look() override { return base::Deadline::never(); }
+  bool is_attended() override {
+    const std::scoped_lock lock(mutex_);
+    ++questions_;
+    changed_.notify_all();
+    return is_attended_;
+  }
+  void set_attended(bool is_attended) {
+    const std::scoped_lock lock(mutex_);
+    is_attended_ = is_attended;
+  }
+  void set_outcome(Outcome outcome) {
+    const std::scoped_lock lock(mutex_);
+    outcome_ = outcome;
+  }
+  int drives() {
+    const std::scoped_lock lock(mutex_);
+    return drives_;
+  }
+  int questions() {
+    const std::scoped_lock lock(mutex_);
+    return questions_;
+  }
+  void await_drives(int count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return drives_ >= count; });
+  }
+  void await_questions(int count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return questions_ >= count; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_attended_;
+  Outcome outcome_ = Outcome::waiting;
+  int drives_ = 0;
+  int questions_ = 0;
+};
+
+class ProgressThreadTest : public testing::Test {
+ protected:
+  ProgressThreadTest() { thread_.keep_off_while_attended(); }
+
+  Doorbell doorbell_;
+  ProgressThread thread_{doorbell_, [this](std::uint32_t ticket, base::Deadline) {
+                           base::futex_wait(doorbell_.word, ticket, base::Deadline::never());
+                         }};
+};
+
+TEST_F(ProgressThreadTest, WhatItsOwnerMovesIsLeftToItAndNobodyNeedRing) {
+  CountedDrivable attended(true);
+  thread_.add(attended);
+  attended.await_questions(5);
+  EXPECT_EQ(attended.drives(), 0);
+  EXPECT_EQ(doorbell_.sleepers.load(), 0U);
+  thread_.remove(attended);
+}
+
+// Nobody says that the owner has gone, or does something else.
+TEST_F(ProgressThreadTest, WhatItsOwnerMovesNoMoreIsMoved) {
+  CountedDrivable drivable(true);
+  thread_.add(drivable);
+  drivable.await_questions(2);
+  drivable.set_attended(false);
+  drivable.await_drives(1);
+  // It is left again to an owner that comes back.
+  const int asked = drivable.questions();
+  drivable.set_attended(true);
+  doorbell_.ring();
+  drivable.await_questions(asked + 5);
+  EXPECT_EQ(doorbell_.sleepers.load(), 0U);
+  thread_.remove(drivable);
+}
+
+TEST_F(ProgressThreadTest, OneThatIsAttendedDoesNotHoldUpAnother) {
+  CountedDrivable attended(true), left(false);
+  thread_.add(attended);
+  attended.await_questions(2);
+  thread_.add(left);
+  left.await_drives(1);
+  thread_.remove(left);
+  thread_.remove(attended);
+}
+
+// Only when it has been driven and had nothing to do, not because somebody attended to it.
+TEST_F(ProgressThreadTest, AnAttendedOneStaysUntilItIsIdle) {
+  CountedDrivable drivable(true);
+  thread_.add(drivable);
+  drivable.await_questions(3);
+  drivable.set_outcome(Drivable::Outcome::idle);
+  drivable.set_attended(false);
+  drivable.await_drives(1);
+  // Idle, and added again.
+  drivable.set_outcome(Drivable::Outcome::waiting);
+  thread_.add(drivable);
+  drivable.await_drives(2);
+  thread_.remove(drivable);
+}
+
+}  // namespace
+}  // namespace dtrun::collectives::cpu
