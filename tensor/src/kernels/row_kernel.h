@@ -22,10 +22,11 @@ struct RowKernels {
   };
   static Moments moments(const A* in, A eps, std::int64_t count);
   static A inverse_root_mean_square(const A* in, A eps, std::int64_t count);
-  /// (in - mean) * scale * weight + bias; weight and bias may be nullptr
-  static void normalize(A* out, const A* in, Moments moments, const A* weight, const A* bias,
-                        std::int64_t count);
   enum class Centered { no, yes };
+  /// (in - mean) * inverse_deviation * weight + bias; weight and bias may be nullptr
+  /// @param centered no: the mean is taken for 0, the deviation for the root of the mean square
+  static Moments norm(A* out, const A* in, Centered centered, A eps, const A* weight, const A* bias,
+                      std::int64_t count);
   /// Adds this row's to the gradients of weight and bias, where they are not nullptr.
   static void normalize_backward(A* out, const A* grad, const A* in, Moments moments,
                                  const A* weight, A* grad_weight, A* grad_bias, Centered centered,
