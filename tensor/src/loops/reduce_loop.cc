@@ -163,8 +163,8 @@ void Reduction::run_unit(std::int64_t unit, bool parallel_blocks) const {
 std::int64_t Reduction::fold_blocks(std::byte* states, const char* data, std::int64_t block,
                                     std::int64_t end, std::int64_t width) const {
   if (width == 1 && is_run_ && kernel_.blocks_share) {
-    // Few enough for a second look in the first cache: an extreme of 0 and a nan need one.
-    constexpr std::int64_t kMostShared = 4;
+    // Few enough for a second look in the second cache: an extreme of 0 and a nan need one.
+    constexpr std::int64_t kMostShared = 16;
     end = std::min(end, block + kMostShared);
     const std::int64_t first = block * kFoldBlock;
     kernel_.block(states, data + first * element_size_, std::min(end * kFoldBlock, length_) - first,
