@@ -148,6 +148,8 @@ DTRUN_INLINED A log_of_exponentials(const A* in, A shift, std::int64_t count) {
 
 template <typename A>
 using Moments = typename RowKernels<A>::Moments;
+template <typename A>
+using Exponentials = typename RowKernels<A>::Exponentials;
 
 /// The kernels with vectors of kBytes.
 template <typename A, int kBytes>
@@ -171,15 +173,9 @@ struct RowsBy {
         ByVectors{[=](auto& y, const auto& x) DTRUN_INLINED_LAMBDA { y = x - most - shift; }}, in);
   }
 
-  DTRUN_INLINED static void logsumexp(A* result, const A* in, std::int64_t count) {
+  DTRUN_INLINED static void exponentials(Exponentials<A>* result, const A* in, std::int64_t count) {
     const A most = greatest_of_row<A, kBytes>(in, count);
-    if (std::isinf(most)) {
-      // Infinite either way, unless there is a nan.
-      const bool has_nan = std::any_of(in, in + count, [](A x) { return x != x; });
-      *result = has_nan ? std::numeric_limits<A>::quiet_NaN() : most;
-      return;
-    }
-    *result = log_of_exponentials<A, kBytes>(in, most, count) + most;
+    *result = {most, total_of_exponentials<Keep::no, A, kBytes>(nullptr, in, most, count)};
   }
 
   DTRUN_INLINED static void scaled_exp(A* out, const A* in, A shift, A scale, std::int64_t count) {
@@ -328,7 +324,7 @@ struct KernelsForRegisters {
   using Backward = void (*)(A*, const A*, const A*, std::int64_t);
   Map softmax, log_softmax;
   Backward softmax_backward, log_softmax_backward;
-  Map logsumexp;
+  void (*exponentials)(Exponentials<A>*, const A*, std::int64_t);
   void (*scaled_exp)(A*, const A*, A, A, std::int64_t);
   void (*moments)(Moments<A>*, const A*, A, std::int64_t);
   void (*inverse_root_mean_square)(A*, const A*, A, A, std::int64_t);
@@ -346,26 +342,26 @@ struct KernelsForRegisters {
   attribute static void name(Arguments... arguments) { \
     By::name(arguments...);                            \
   }
-#define DTRUN_ROW_KERNELS(Name, bytes, attribute)                               \
-  template <typename A>                                                         \
-  struct Name {                                                                 \
-    using By = RowsBy<A, bytes>;                                                \
-    DTRUN_ROW_KERNEL(attribute, softmax)                                        \
-    DTRUN_ROW_KERNEL(attribute, log_softmax)                                    \
-    DTRUN_ROW_KERNEL(attribute, softmax_backward)                               \
-    DTRUN_ROW_KERNEL(attribute, log_softmax_backward)                           \
-    DTRUN_ROW_KERNEL(attribute, logsumexp)                                      \
-    DTRUN_ROW_KERNEL(attribute, scaled_exp)                                     \
-    DTRUN_ROW_KERNEL(attribute, moments)                                        \
-    DTRUN_ROW_KERNEL(attribute, inverse_root_mean_square)                       \
-    DTRUN_ROW_KERNEL(attribute, norm)                                           \
-    DTRUN_ROW_KERNEL(attribute, weigh)                                          \
-    DTRUN_ROW_KERNEL(attribute, add_parameters)                                 \
-    DTRUN_ROW_KERNEL(attribute, normalize_backward)                             \
-    static constexpr KernelsForRegisters<A> kAll = {                            \
-        &softmax,   &log_softmax, &softmax_backward, &log_softmax_backward,     \
-        &logsumexp, &scaled_exp,  &moments,          &inverse_root_mean_square, \
-        &norm,      &weigh,       &add_parameters,   &normalize_backward};      \
+#define DTRUN_ROW_KERNELS(Name, bytes, attribute)                                  \
+  template <typename A>                                                            \
+  struct Name {                                                                    \
+    using By = RowsBy<A, bytes>;                                                   \
+    DTRUN_ROW_KERNEL(attribute, softmax)                                           \
+    DTRUN_ROW_KERNEL(attribute, log_softmax)                                       \
+    DTRUN_ROW_KERNEL(attribute, softmax_backward)                                  \
+    DTRUN_ROW_KERNEL(attribute, log_softmax_backward)                              \
+    DTRUN_ROW_KERNEL(attribute, exponentials)                                      \
+    DTRUN_ROW_KERNEL(attribute, scaled_exp)                                        \
+    DTRUN_ROW_KERNEL(attribute, moments)                                           \
+    DTRUN_ROW_KERNEL(attribute, inverse_root_mean_square)                          \
+    DTRUN_ROW_KERNEL(attribute, norm)                                              \
+    DTRUN_ROW_KERNEL(attribute, weigh)                                             \
+    DTRUN_ROW_KERNEL(attribute, add_parameters)                                    \
+    DTRUN_ROW_KERNEL(attribute, normalize_backward)                                \
+    static constexpr KernelsForRegisters<A> kAll = {                               \
+        &softmax,      &log_softmax, &softmax_backward, &log_softmax_backward,     \
+        &exponentials, &scaled_exp,  &moments,          &inverse_root_mean_square, \
+        &norm,         &weigh,       &add_parameters,   &normalize_backward};      \
   };
 DTRUN_ROW_KERNELS(Anywhere, 16, )
 #if defined(__x86_64__)
@@ -398,8 +394,17 @@ void RowKernels<A>::softmax(A* out, const A* in, std::int64_t count) {
 
 template <typename A>
 A RowKernels<A>::logsumexp(const A* in, std::int64_t count) {
-  A result;
-  kernels<A>().logsumexp(&result, in, count);
+  const Exponentials powers = exponentials(in, count);
+  if (!std::isinf(powers.greatest)) return std::log(powers.sum) + powers.greatest;
+  // Infinite, unless there is a nan.
+  const bool has_nan = std::any_of(in, in + count, [](A x) { return x != x; });
+  return has_nan ? std::numeric_limits<A>::quiet_NaN() : powers.greatest;
+}
+
+template <typename A>
+typename RowKernels<A>::Exponentials RowKernels<A>::exponentials(const A* in, std::int64_t count) {
+  Exponentials result;
+  kernels<A>().exponentials(&result, in, count);
   return result;
 }
 

@@ -13,6 +13,13 @@ struct RowKernels {
   static void softmax_backward(A* out, const A* grad, const A* output, std::int64_t count);
   static void log_softmax_backward(A* out, const A* grad, const A* output, std::int64_t count);
   static A logsumexp(const A* in, std::int64_t count);
+  /// The greatest element but nans, and the sum of exp(element - greatest), which is nan where an
+  /// element is. Where the greatest is infinite, the sum is any.
+  struct Exponentials {
+    A greatest;
+    A sum;
+  };
+  static Exponentials exponentials(const A* in, std::int64_t count);
   /// out = exp(in - shift) * scale
   static void scaled_exp(A* out, const A* in, A shift, A scale, std::int64_t count);
 
