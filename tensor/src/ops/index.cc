@@ -20,6 +20,7 @@
 #include "loops/line.h"
 #include "loops/scratch.h"
 #include "loops/thread_pool.h"
+#include "multiversion.h"
 #include "require.h"
 
 namespace dtrun::tensors {
@@ -92,6 +93,29 @@ void require_list(std::string_view op, const LocalTensor& index) {
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("{} with positions of shape {}", op, shape_to_string(index.shape())),
               "they are a list", "view({-1})");
+}
+
+/// Slices of `bytes` at positions[first], positions[first + 1]... of one slab, `count` of them.
+/// @param known how many positions there are from the first one on
+DTRUN_MULTIVERSION void pick_slices(char* target, const char* source, const std::int64_t* positions,
+                                    std::int64_t count, std::int64_t known, std::int64_t bytes) {
+  // Of a few lines of memory, a call for which takes longer than they do.
+  constexpr std::int64_t kLine = 64, kFew = 8 * kLine, kAhead = 8;
+  for (std::int64_t i = 0; i < count; ++i, target += bytes) {
+    const char* const slice = source + positions[i] * bytes;
+    if (bytes > kFew) {
+      std::memcpy(target, slice, static_cast<std::size_t>(bytes));
+      continue;
+    }
+    const char* const next = source + positions[std::min(i + kAhead, known - 1)] * bytes;
+    std::int64_t done = 0;
+    for (; done + kLine <= bytes; done += kLine) {
+      __builtin_prefetch(next + done);
+      std::memcpy(target + done, slice + done, kLine);
+    }
+    if (done < bytes)
+      std::memcpy(target + done, slice + done, static_cast<std::size_t>(bytes - done));
+  }
 }
 
 /// A call for a few takes longer than they do.
@@ -276,9 +300,13 @@ std::int64_t first_wrong(const LocalTensor& index, const cuda::PositionRange& ra
 /// @param into what the positions are of; empty where the caller does not say
 void refuse_outside(std::string_view op, const LocalTensor& index, int dim,
                     const cuda::PositionRange& range, std::int64_t size,
-                    const std::string& into = "") {
+                    const LocalTensor& pointed = {}) {
   const std::int64_t wrong = first_wrong(index, range);
   if (wrong < 0) return;
+  const std::string into = pointed.defined()
+                               ? fmt::format(" into {}{}", dtype_short_name(pointed.dtype()),
+                                             shape_to_string(pointed.shape()))
+                               : "";
   const LocalTensor list = index.reshape({-1});
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("{}: position {} of dim {} is {}, in positions of shape {}{}", op, wrong,
@@ -291,9 +319,7 @@ void refuse_outside(std::string_view op, const LocalTensor& index, int dim,
 void check_positions_into(std::string_view op, const LocalTensor& a, int dim,
                           const LocalTensor& index) {
   const std::int64_t size = a.size(dim);
-  refuse_outside(
-      op, index, dim, {0, size}, size,
-      fmt::format(" into {}{}", dtype_short_name(a.dtype()), shape_to_string(a.shape())));
+  refuse_outside(op, index, dim, {0, size}, size, a);
 }
 
 /// Checks that the index' shape fits the tensor that it points into along `dim`.
@@ -358,14 +384,16 @@ LocalTensor index_select(const LocalTensor& tensor, int dim, const LocalTensor& 
   const Slabs from(a.shape(), dim);
   const std::int64_t count = list.numel();
   const std::int64_t* const positions = list.data_as<const std::int64_t>();
-  const std::size_t bytes = static_cast<std::size_t>(from.after) * item_size(a.dtype());
+  const auto bytes = from.after * static_cast<std::int64_t>(item_size(a.dtype()));
+  const char* const source = static_cast<const char*>(a.data());
+  char* const target = static_cast<char*>(out.data());
   const std::int64_t grain = std::max<std::int64_t>(1, kElementsPerTask / from.after);
   parallel_for(from.before * count, grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t slice = i / count * from.size + positions[i % count];
-      std::memcpy(static_cast<char*>(out.data()) + static_cast<std::size_t>(i) * bytes,
-                  static_cast<const char*>(a.data()) + static_cast<std::size_t>(slice) * bytes,
-                  bytes);
+    for (std::int64_t i = begin; i < end;) {
+      const std::int64_t place = i % count, some = std::min(count - place, end - i);
+      pick_slices(target + i * bytes, source + i / count * from.size * bytes, positions + place,
+                  some, count - place, bytes);
+      i += some;
     }
   });
   return tensor.dim() == 0 ? out.view({}) : out;
