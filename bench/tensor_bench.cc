@@ -2,8 +2,8 @@
 // least of all rounds, and PyTorch's divided by dtrun's (more than 1: dtrun is ahead).
 //
 //     tests/lab/torch-up DIR 2.15.0
-//     tensor_bench [--torch DIR/bin/python] [--rounds 3] [--only softmax,add] [--elements
-//     1024,65536]
+//     tensor_bench [--torch DIR/bin/python] [--rounds 3] [--only softmax,add]
+//                  [--elements 1024,65536] [--row 1024]
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -35,16 +35,16 @@ using tensors::LocalTensor;
 using Call = std::function<void()>;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t kRow = 1024;
-
 struct Case {
   std::string op;
   DType dtype;
   std::int64_t elements;
   int threads;
+  std::int64_t row;  ///< elements of a row, of operators that have rows
 
   std::string line() const {
-    return fmt::format("{} {} {} {}", op, tensors::dtype_short_name(dtype), elements, threads);
+    return fmt::format("{} {} {} {} {}", op, tensors::dtype_short_name(dtype), elements, threads,
+                       row);
   }
 };
 
@@ -161,8 +161,8 @@ Call random_call(const std::string& op, const LocalTensor& x) {
   return {};
 }
 
-Call row_call(const std::string& op, const LocalTensor& x) {
-  const std::int64_t row = std::min<std::int64_t>(x.numel(), kRow);
+Call row_call(const std::string& op, const LocalTensor& x, std::int64_t longest) {
+  const std::int64_t row = std::min(x.numel(), longest);
   const LocalTensor rows = x.view({-1, row});
   const tensors::NormOptions options{.weight = tensors::ones({row}, {x.dtype()}),
                                      .bias = tensors::zeros({row}, {x.dtype()})};
@@ -270,7 +270,7 @@ Call call_of(const Case& what) {
   const Call positive = positive_call(what.op, x);
   if (positive) return positive;
   const Call random = random_call(what.op, x);
-  return random ? random : row_call(what.op, x);
+  return random ? random : row_call(what.op, x, what.row);
 }
 
 /// The least of several runs, as tensor_torch.py takes it.
@@ -325,6 +325,7 @@ int main(int argc, char** argv) {
   std::vector<std::string> dtypes = {"f32", "bf16"};
   std::vector<std::int64_t> sizes = {4, 1 << 10, 1 << 16, 1 << 20, 1 << 24};
   std::vector<int> threads = {1, 2};
+  std::int64_t row = 1024;
   CLI::App app("local operations against PyTorch's");
   app.add_option("--torch", python, "a python that imports torch");
   app.add_option("--rounds", rounds);
@@ -332,6 +333,8 @@ int main(int argc, char** argv) {
   app.add_option("--dtypes", dtypes)->delimiter(',');
   app.add_option("--elements", sizes)->delimiter(',');
   app.add_option("--threads", threads)->delimiter(',');
+  app.add_option("--row", row, "elements of a row; a power of two (1024)")
+      ->check(CLI::IsMember({16, 32, 64, 128, 256, 512, 1024, 2048, 4096}));
   CLI11_PARSE(app, argc, argv);
   std::optional<bench::PythonPeer> torch;
   if (::access(python.c_str(), X_OK) == 0) {
@@ -345,6 +348,6 @@ int main(int argc, char** argv) {
     for (const std::string& dtype : dtypes)
       for (const std::int64_t size : sizes_of(op, sizes))
         for (const int count : threads)
-          compare({op, tensors::parse_dtype(dtype), size, count}, rounds,
+          compare({op, tensors::parse_dtype(dtype), size, count, row}, rounds,
                   torch ? &*torch : nullptr);
 }

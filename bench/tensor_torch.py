@@ -1,4 +1,4 @@
-"""PyTorch's side of tensor_bench: "OP DTYPE ELEMENTS THREADS" per line in, nanoseconds a call out (the least of several)."""
+"""PyTorch's side of tensor_bench: "OP DTYPE ELEMENTS THREADS ROW" per line in, nanoseconds a call out (the least of several)."""
 import sys
 import time
 
@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
-ROW = 1024
 
 
 def adamw_call(elements):
@@ -61,7 +60,7 @@ def convolution_call(op, dtype):
     return lambda: F.conv2d(images, filters, stride=2, padding=3)
 
 
-def call_of(op, dtype, elements):
+def call_of(op, dtype, elements, longest_row):
     if op.startswith("attention"):
         return attention_call(op, dtype, elements)
     if op in ("matmul", "addmm", "linear") or op.startswith("bmm_"):
@@ -70,7 +69,7 @@ def call_of(op, dtype, elements):
         return convolution_call(op, dtype)
     count = max(elements, 4)
     x = torch.randn(count).to(dtype)
-    row = min(count, ROW)
+    row = min(count, longest_row)
     rows = x.view(-1, row)
     weight, bias = torch.ones(row, dtype=dtype), torch.zeros(row, dtype=dtype)
     if op == "adamw":
@@ -150,6 +149,6 @@ def nanoseconds(call):
 if __name__ == "__main__":
     with torch.no_grad():
         for line in sys.stdin:
-            op, dtype, elements, threads = line.split()
+            op, dtype, elements, threads, row = line.split()
             torch.set_num_threads(int(threads))
-            print(nanoseconds(call_of(op, DTYPES[dtype], int(elements))), flush=True)
+            print(nanoseconds(call_of(op, DTYPES[dtype], int(elements), int(row))), flush=True)

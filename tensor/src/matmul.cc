@@ -8,6 +8,8 @@
 
 #include "blas.h"
 #include "cuda/matmul.h"
+#include "device_product.h"
+#include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "kernels/vector_registers.h"
@@ -182,7 +184,8 @@ LocalTensor multiply_on_device(const LocalTensor& a, const LocalTensor& b, Local
 }
 
 /// Both have two dims at least and one dtype that multiply_matrices takes.
-LocalTensor multiply(const LocalTensor& a, const LocalTensor& b, Sum sum) {
+/// @param dtype of the result: theirs; of halves on a device f32, too
+LocalTensor multiply(const LocalTensor& a, const LocalTensor& b, Sum sum, DType dtype) {
   const Shape batch = broadcast_shapes(batch_of(a), batch_of(b));
   if (b.dim() == 2 && a.dim() > 2 && a.is_contiguous()) {
     // Many small products become one large product.
@@ -196,13 +199,13 @@ LocalTensor multiply(const LocalTensor& a, const LocalTensor& b, Sum sum) {
         const Shape flat = {rows, b.size(1)};
         sum.tensor = is_row ? sum.tensor->expand(flat) : sum.tensor->expand(shape).reshape(flat);
       }
-      return multiply(a.view({rows, a.size(-1)}), b, std::move(sum)).view(shape);
+      return multiply(a.view({rows, a.size(-1)}), b, std::move(sum), dtype).view(shape);
     }
   }
   Shape shape = batch;
   shape.push_back(a.size(-2));
   shape.push_back(b.size(-1));
-  LocalTensor result = empty(shape, {a.dtype(), a.device()});
+  LocalTensor result = empty(shape, {dtype, a.device()});
   if (result.numel() == 0) return result;
   if (sum.tensor) sum.tensor = prepared_sum(sum.tensor->expand(shape));
   const LocalTensor left = with_batch(prepared(a), batch);
@@ -218,7 +221,7 @@ LocalTensor multiply(const LocalTensor& a, const LocalTensor& b, Sum sum) {
 LocalTensor multiply_any(const LocalTensor& a, const LocalTensor& b, Sum sum) {
   const LocalTensor left = a.dim() == 1 ? a.unsqueeze(0) : a;
   const LocalTensor right = b.dim() == 1 ? b.unsqueeze(1) : b;
-  LocalTensor result = multiply(left, right, std::move(sum));
+  LocalTensor result = multiply(left, right, std::move(sum), a.dtype());
   if (b.dim() == 1) result = result.squeeze(-1);
   if (a.dim() == 1) result = result.squeeze(b.dim() == 1 ? -1 : -2);
   return result;
@@ -229,6 +232,13 @@ LocalTensor multiply_any(const LocalTensor& a, const LocalTensor& b, Sum sum) {
 LocalTensor matmul(const LocalTensor& a, const LocalTensor& b) {
   check(a, b);
   return multiply_any(a, b, {std::nullopt, {.beta = 0}});
+}
+
+LocalTensor device_product(const LocalTensor& a, const LocalTensor& b, double factor) {
+  DT_CHECK(!a.device().is_cpu() && is_floating_point(a.dtype()) && a.dim() > 1 && b.dim() > 1);
+  check(a, b);
+  const DType dtype = a.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  return multiply(a, b, {std::nullopt, {.beta = 0, .alpha = factor}}, dtype);
 }
 
 LocalTensor add_matmul(const LocalTensor& sum, const LocalTensor& a, const LocalTensor& b,

@@ -175,16 +175,17 @@ class PackedProduct {
 
   void run() {
     RightChunk<T> right(b_);
-    const std::int64_t rows = rows_of_block();
+    const std::int64_t blocks = count_blocks();
     for (std::int64_t first = 0; first < b_.columns; first += kMostColumns) {
       for (std::int64_t k = 0; k < b_.rows; k += kChunk) {
         const Part part{k, std::min(kChunk, b_.rows - k), first,
                         std::min(kMostColumns, b_.columns - first)};
         right.pack(part.k, part.length, part.first, part.columns);
-        parallel_for(parts(a_.rows, rows), 1, [&](std::int64_t begin, std::int64_t end) {
+        parallel_for(blocks, 1, [&](std::int64_t begin, std::int64_t end) {
           LeftBlock<T> left(a_);
           for (std::int64_t i = begin; i < end; ++i) {
-            run_block(left, right, part, i * rows, std::min(rows, a_.rows - i * rows));
+            const std::int64_t row = first_row(i, blocks);
+            run_block(left, right, part, row, first_row(i + 1, blocks) - row);
           }
         });
       }
@@ -197,11 +198,14 @@ class PackedProduct {
     std::int64_t k, length, first, columns;
   };
 
-  /// Whole groups, and as many blocks that up to eight threads have the same work.
-  std::int64_t rows_of_block() const {
+  /// As many that up to eight threads have the same work.
+  std::int64_t count_blocks() const {
     constexpr std::int64_t kBlocks = 8;
-    const std::int64_t blocks = kBlocks * parts(a_.rows, kBlocks * kMostRows);
-    return parts(parts(a_.rows, blocks), kGroup) * kGroup;
+    return std::min(parts(a_.rows, kGroup), kBlocks * parts(a_.rows, kBlocks * kMostRows));
+  }
+  /// Blocks have whole groups, and differ by one at the most.
+  std::int64_t first_row(std::int64_t block, std::int64_t blocks) const {
+    return std::min(a_.rows, parts(a_.rows, kGroup) * block / blocks * kGroup);
   }
 
   void run_block(LeftBlock<T>& left, const RightChunk<T>& right, const Part& part, std::int64_t row,

@@ -107,52 +107,75 @@ TEST(AttentionTest, AgreesWithTheFormulaWhateverTheShape) {
   }
 }
 
-// Keys and values of bf16 whose numbers come in whole groups meet one query where they lie.
-TEST(AttentionTest, OneQueryOfBf16AgreesWithTheFormula) {
-  for (const std::int64_t keys : {1, 15, 16, 17, 127, 128, 129, 300}) {
-    for (const auto& [numbers_of_key, numbers_of_value] :
-         {std::pair{32, 32}, std::pair{64, 64}, std::pair{64, 160}, std::pair{96, 20}}) {
-      SCOPED_TRACE(testing::Message() << keys << " keys of " << numbers_of_key
-                                      << " numbers, values of " << numbers_of_value);
-      // The rows of keys lie 8 numbers apart, the values' heads between each other.
-      const Example x{
-          numbers({2, 3, 1, numbers_of_key}, 1, DType::bf16),
-          numbers({2, 3, keys, numbers_of_key + 8}, 2, DType::bf16).narrow(-1, 0, numbers_of_key),
-          numbers({2, keys, 3, numbers_of_value}, 3, DType::bf16).transpose(1, 2),
+/// The rows of keys lie 8 numbers apart, the values' heads between each other.
+Example one_query(std::int64_t keys, std::int64_t numbers_of_key, std::int64_t numbers_of_value,
+                  DType dtype) {
+  return {numbers({2, 3, 1, numbers_of_key}, 1, dtype),
+          numbers({2, 3, keys, numbers_of_key + 8}, 2, dtype).narrow(-1, 0, numbers_of_key),
+          numbers({2, keys, 3, numbers_of_value}, 3, dtype).transpose(1, 2),
           {},
           {}};
-      const LocalTensor some = le(arange(keys), keys / 2);
-      for (const AttentionForm& form :
-           {AttentionForm{.scale = 0.3}, AttentionForm{.scale = 0.3, .causal_from = keys / 3},
-            AttentionForm{.scale = 0.3, .mask = some.view({1, keys})},
-            AttentionForm{.scale = 0.3, .mask = numbers({3, 1, keys}, 6, DType::f64)}}) {
-        const Example asked{x.query, x.key, x.value, {}, form};
-        const Attended attended = attention(x.query, x.key, x.value, form);
-        const LocalTensor exact = matmul(weights_of(asked), x.value.to(DType::f64));
-        const LocalTensor rounding = abs(exact) * 0x1p-8;
-        EXPECT_LT(amax(abs(attended.output.to(DType::f64) - exact) - rounding).item(), 1e-5);
+}
+
+// One query meets keys and values row by row.
+TEST(AttentionTest, OneQueryAgreesWithTheFormula) {
+  for (const DType dtype : {DType::bf16, DType::f32, DType::f16}) {
+    const double unit = dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-10 : 0;
+    for (const std::int64_t keys : {1, 15, 16, 17, 127, 128, 129, 300}) {
+      for (const auto& [numbers_of_key, numbers_of_value] :
+           {std::pair{32, 32}, std::pair{64, 64}, std::pair{64, 160}, std::pair{96, 20},
+            std::pair{5, 80}}) {
+        SCOPED_TRACE(testing::Message()
+                     << dtype_name(dtype) << ", " << keys << " keys of " << numbers_of_key
+                     << " numbers, values of " << numbers_of_value);
+        const Example x = one_query(keys, numbers_of_key, numbers_of_value, dtype);
+        const LocalTensor some = le(arange(keys), keys / 2);
+        for (const AttentionForm& form :
+             {AttentionForm{.scale = 0.3}, AttentionForm{.scale = 0.3, .causal_from = keys / 3},
+              AttentionForm{.scale = 0.3, .mask = some.view({1, keys})},
+              AttentionForm{.scale = 0.3, .mask = numbers({3, 1, keys}, 6, DType::f64)}}) {
+          const Example asked{x.query, x.key, x.value, {}, form};
+          const Attended attended = attention(x.query, x.key, x.value, form);
+          const LocalTensor exact = matmul(weights_of(asked), x.value.to(DType::f64));
+          const LocalTensor rounding = abs(exact) * unit;
+          EXPECT_LT(amax(abs(attended.output.to(DType::f64) - exact) - rounding).item(), 1e-5);
+        }
       }
     }
   }
 }
 
-TEST(AttentionTest, OneQueryOfBf16FindsTheSameBitsAlongsideOthers) {
+TEST(AttentionTest, OneQueryOfFloatsFindsTheSameBitsInEveryLayout) {
+  for (const std::int64_t many : {64, 20}) {
+    const Example x = one_query(300, many, many, DType::f32);
+    const AttentionForm form{.scale = 0.2};
+    const Attended lying = attention(x.query, x.key, x.value, form);
+    const LocalTensor turned = x.key.transpose(-2, -1).contiguous().transpose(-2, -1);
+    const Attended moved = attention(x.query, turned, x.value.contiguous(), form);
+    EXPECT_TRUE(are_same_bits(lying.output, moved.output));
+    EXPECT_TRUE(are_same_bits(lying.logsumexp, moved.logsumexp));
+  }
+}
+
+TEST(AttentionTest, OneQueryFindsTheSameBitsAlongsideOthers) {
   const int before = num_threads();
-  const LocalTensor query = numbers({2, 8, 1, 64}, 1, DType::bf16);
-  const LocalTensor key = numbers({2, 1, 300, 64}, 2, DType::bf16);
-  const LocalTensor value = numbers({2, 1, 300, 64}, 3, DType::bf16);
-  const LocalTensor keys = key.expand({2, 8, 300, 64}), values = value.expand({2, 8, 300, 64});
-  const AttentionForm form{.scale = 0.2, .causal_from = 270};
-  set_num_threads(1);
-  const Attended shared = attention(query, keys, values, form);
-  EXPECT_EQ(sum(isnan(shared.logsumexp)).item(), 0);
-  for (const int threads : {1, 2, 4}) {
-    set_num_threads(threads);
-    const Attended apart = attention(query, keys.contiguous(), values.contiguous(), form);
-    EXPECT_TRUE(are_same_bits(shared.output, apart.output));
-    EXPECT_TRUE(are_same_bits(shared.logsumexp, apart.logsumexp));
-    const Attended alone = attention(query.narrow(1, 5, 1), key, value, form);
-    EXPECT_TRUE(are_same_bits(shared.output.narrow(1, 5, 1).contiguous(), alone.output));
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    const LocalTensor query = numbers({2, 8, 1, 64}, 1, dtype);
+    const LocalTensor key = numbers({2, 1, 300, 64}, 2, dtype);
+    const LocalTensor value = numbers({2, 1, 300, 64}, 3, dtype);
+    const LocalTensor keys = key.expand({2, 8, 300, 64}), values = value.expand({2, 8, 300, 64});
+    const AttentionForm form{.scale = 0.2, .causal_from = 270};
+    set_num_threads(1);
+    const Attended shared = attention(query, keys, values, form);
+    EXPECT_EQ(sum(isnan(shared.logsumexp)).item(), 0);
+    for (const int threads : {1, 2, 4}) {
+      set_num_threads(threads);
+      const Attended apart = attention(query, keys.contiguous(), values.contiguous(), form);
+      EXPECT_TRUE(are_same_bits(shared.output, apart.output));
+      EXPECT_TRUE(are_same_bits(shared.logsumexp, apart.logsumexp));
+      const Attended alone = attention(query.narrow(1, 5, 1), key, value, form);
+      EXPECT_TRUE(are_same_bits(shared.output.narrow(1, 5, 1).contiguous(), alone.output));
+    }
   }
   set_num_threads(before);
 }
@@ -180,19 +203,20 @@ TEST(AttentionTest, NanAndBlindQueriesStayWhereTheyAre) {
   EXPECT_EQ(sum(isnan(attended.output)).item(), 35);
 }
 
-TEST(AttentionTest, OneQueryOfBf16KeepsNansAndNumbersWithoutEnd) {
-  LocalTensor query = numbers({3, 1, 64}, 1, DType::bf16),
-              key = numbers({3, 40, 64}, 2, DType::bf16);
-  LocalTensor value = numbers({3, 40, 64}, 3, DType::bf16);
-  key[0][17].fill_(std::nan(""));
-  value[1][20][33].fill_(kInfinity);
-  const Attended attended = attention(query, key, value, {.scale = 0.1});
-  EXPECT_TRUE(all(isnan(attended.output[0])).item() != 0);
-  EXPECT_EQ(attended.output[1][0][33].item(), kInfinity);
-  EXPECT_EQ(sum(isnan(attended.output)).item(), 64);
-  LocalTensor blind = full({1, 40}, -kInfinity);
-  EXPECT_EQ(sum(abs(attention(query, key, value, {.scale = 0.1, .mask = blind}).output[2])).item(),
-            0);
+TEST(AttentionTest, OneQueryKeepsNansAndNumbersWithoutEnd) {
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    const LocalTensor query = numbers({3, 1, 64}, 1, dtype), key = numbers({3, 40, 64}, 2, dtype);
+    const LocalTensor value = numbers({3, 40, 64}, 3, dtype);
+    key[0][17].fill_(std::nan(""));
+    value[1][20][33].fill_(kInfinity);
+    const Attended attended = attention(query, key, value, {.scale = 0.1});
+    EXPECT_TRUE(all(isnan(attended.output[0])).item() != 0);
+    EXPECT_EQ(attended.output[1][0][33].item(), kInfinity);
+    EXPECT_EQ(sum(isnan(attended.output)).item(), 64);
+    const LocalTensor blind = full({1, 40}, -kInfinity);
+    const AttentionForm form{.scale = 0.1, .mask = blind};
+    EXPECT_EQ(sum(abs(attention(query, key, value, form).output[2])).item(), 0);
+  }
 }
 
 TEST(AttentionTest, BitsDoNotDependOnThreadsOrLayout) {

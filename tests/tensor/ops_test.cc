@@ -186,6 +186,29 @@ TEST(OpsTest, PickingHasTheSameBitsForEveryNumberOfThreads) {
   set_num_threads(before);
 }
 
+TEST(OpsTest, HalvesThatPositionsGetAreSummedInF32AndRoundedOnce) {
+  // Few positions of many, as many as there are, and more; most of them several times.
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const std::int64_t count : {0, 1, 7, 100, 2000, 5000}) {
+      SCOPED_TRACE(testing::Message() << dtype_name(dtype) << ", " << count << " positions");
+      const LocalTensor a = randn({3, 2000}, {.seed = 1}).to(dtype);
+      const LocalTensor parts = randn({3, count}, {.seed = 2}).to(dtype);
+      const LocalTensor list = remainder(arange(count) * 7919, 13) * 100;
+      const LocalTensor index = list.expand({3, count});
+      const LocalTensor exact = a.to(DType::f32), sources = parts.to(DType::f32);
+      EXPECT_TRUE(
+          equal(scatter_add(a, 1, index, parts), scatter_add(exact, 1, index, sources).to(dtype)));
+      EXPECT_TRUE(
+          equal(index_add(a, 1, list, parts), index_add(exact, 1, list, sources).to(dtype)));
+      const LocalTensor turned = a.transpose(0, 1);
+      EXPECT_TRUE(equal(index_add(turned, 0, list, parts.transpose(0, 1)),
+                        index_add(a, 1, list, parts).transpose(0, 1)));
+      EXPECT_TRUE(equal(scatter_add(turned, 0, index.transpose(0, 1), parts.transpose(0, 1)),
+                        scatter_add(a, 1, index, parts).transpose(0, 1)));
+    }
+  }
+}
+
 TEST(OpsTest, HalfProductsAreSummedInF32AndRoundedOnce) {
   // Sums that bf16 cannot hold on the way, and edges of every block.
   for (const DType dtype : {DType::bf16, DType::f16}) {

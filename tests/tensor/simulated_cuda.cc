@@ -381,12 +381,12 @@ const CudaApi& SimulatedCuda::api() {
 namespace {
 
 /// Column by column, as the interface says; in double, which is exact for the tests' numbers.
-template <typename T>
+template <typename T, typename R>
 void multiply(const Gemm& gemm) {
   for (std::int64_t i = 0; i < gemm.batch; ++i) {
     const T* left = static_cast<const T*>(gemm.left) + i * gemm.left_step;
     const T* right = static_cast<const T*>(gemm.right) + i * gemm.right_step;
-    T* result = static_cast<T*>(gemm.result) + i * gemm.result_step;
+    R* result = static_cast<R*>(gemm.result) + i * gemm.result_step;
     const auto at = [](const T* data, BlasTranspose transpose, std::int64_t row,
                        std::int64_t column, std::int64_t leading) {
       const bool turned = transpose == BlasTranspose::yes;
@@ -400,10 +400,10 @@ void multiply(const Gemm& gemm) {
           sum += at(left, gemm.left_transpose, row, k, gemm.left_leading) *
                  at(right, gemm.right_transpose, k, column, gemm.right_leading);
         }
-        T& place = result[row + column * gemm.result_leading];
+        R& place = result[row + column * gemm.result_leading];
         sum *= gemm.alpha;
-        if (gemm.beta != 0) sum += gemm.beta * static_cast<double>(Element<T>::load(place));
-        place = Element<T>::store(static_cast<ComputeType<T>>(sum));
+        if (gemm.beta != 0) sum += gemm.beta * static_cast<double>(Element<R>::load(place));
+        place = Element<R>::store(static_cast<ComputeType<R>>(sum));
       }
     }
   }
@@ -416,6 +416,8 @@ void check_arguments(const Gemm& gemm) {
   DT_CHECK(gemm.left_leading >= std::max(1, left_turned ? gemm.inner : gemm.rows));
   DT_CHECK(gemm.right_leading >= std::max(1, right_turned ? gemm.columns : gemm.inner));
   DT_CHECK(gemm.result_leading >= std::max(1, gemm.rows) && gemm.batch >= 1);
+  DT_CHECK(gemm.result_dtype == gemm.dtype ||
+           (item_size(gemm.dtype) == 2 && gemm.result_dtype == DType::f32));
 }
 
 }  // namespace
@@ -438,7 +440,10 @@ const BlasApi& SimulatedCuda::blas() {
             const StreamHandle stream =
                 value == 1 ? nullptr : reinterpret_cast<StreamHandle>(handle);
             const Status status = simulator->enqueue(stream, [gemm] {
-              dispatch(gemm.dtype, [&](auto tag) { multiply<typename decltype(tag)::Type>(gemm); });
+              dispatch(gemm.dtype, [&](auto tag) {
+                using T = typename decltype(tag)::Type;
+                gemm.result_dtype == gemm.dtype ? multiply<T, T>(gemm) : multiply<T, float>(gemm);
+              });
             });
             return status == Status::success ? 0 : 13;
           },

@@ -100,7 +100,7 @@ cudaDataType_t data_type(DType dtype) {
 }
 
 int multiply(BlasHandle handle, const Gemm& gemm) {
-  const cudaDataType_t type = data_type(gemm.dtype);
+  const cudaDataType_t type = data_type(gemm.dtype), result_type = data_type(gemm.result_dtype);
   const bool is_double = gemm.dtype == DType::f64;
   // The scalars are of the compute type.
   const auto alpha_float = static_cast<float>(gemm.alpha);
@@ -114,7 +114,7 @@ int multiply(BlasHandle handle, const Gemm& gemm) {
                        type, gemm.left_leading, gemm.left_step, gemm.right, type,
                        gemm.right_leading, gemm.right_step,
                        is_double ? static_cast<const void*>(&gemm.beta) : &beta_float, gemm.result,
-                       type, gemm.result_leading, gemm.result_step, gemm.batch,
+                       result_type, gemm.result_leading, gemm.result_step, gemm.batch,
                        is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
 }
 

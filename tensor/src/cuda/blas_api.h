@@ -20,7 +20,8 @@ enum class BlasTranspose { no, yes };
 /// As BLAS reads it, column by column: result[i] = alpha op(left[i]) op(right[i]) + beta result[i]
 /// for i < batch. Sizes and distances in elements. f16 and bf16 are summed in f32.
 struct Gemm {
-  DType dtype;
+  DType dtype;         ///< of left and right
+  DType result_dtype;  ///< the same; of halves f32, too
   BlasTranspose left_transpose;
   BlasTranspose right_transpose;
   int rows;

@@ -21,7 +21,8 @@ Gemm gemm_of(const LocalTensor& a, const LocalTensor& b, const LocalTensor& resu
   const auto transpose = [](const BlasOperand& operand) {
     return operand.runs == Runs::rows ? BlasTranspose::no : BlasTranspose::yes;
   };
-  return {.dtype = result.dtype(),
+  return {.dtype = a.dtype(),
+          .result_dtype = result.dtype(),
           .left_transpose = transpose(right_operand),
           .right_transpose = transpose(left_operand),
           .rows = static_cast<int>(right.columns),

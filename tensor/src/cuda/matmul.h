@@ -13,8 +13,9 @@ struct ProductFactors {
 };
 
 /// result = alpha * a b + beta * result, matrix by matrix, all with the same batch dims; two dims
-/// at least, one dtype, no size of 0 but the inner one. The result is contiguous; a and b have a
-/// BLAS layout (is_blas_layout) where they are floating point. Enqueued on the current stream.
+/// at least, one dtype, no size of 0 but the inner one; the result of halves may be f32. The result
+/// is contiguous; a and b have a BLAS layout (is_blas_layout) where they are floating point.
+/// Enqueued on the current stream.
 void multiply_batches(const LocalTensor& a, const LocalTensor& b, const LocalTensor& result,
                       const ProductFactors& factors);
 

@@ -5,95 +5,15 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/lane_group.h"
 #include "kernels/vector_math.h"
 #include "kernels/vector_registers.h"
 #include "multiversion.h"
 
-#define DTRUN_INLINED_LAMBDA __attribute__((always_inline))
-
 namespace dtrun::tensors {
 namespace {
 
-/// kTileLanes numbers, in the vectors that the processor has. g++ 12 makes single numbers of a
-/// longer vector where it compares or chooses: on AVX2 that took as long as attention's products.
-template <typename A, int kBytes>
-struct Group {
-  typedef A Vector __attribute__((vector_size(kBytes)));
-  static constexpr int kVectors = static_cast<int>(kTileLanes * sizeof(A)) / kBytes;
-  Vector part[kVectors];
-};
-
-template <typename A, int kBytes>
-DTRUN_INLINED void load(Group<A, kBytes>& group, const A* from) {
-#pragma GCC unroll 8
-  for (int v = 0; v < Group<A, kBytes>::kVectors; ++v)
-    std::memcpy(&group.part[v], from + v * kTileLanes / Group<A, kBytes>::kVectors, kBytes);
-}
-template <typename A, int kBytes>
-DTRUN_INLINED void store(A* to, const Group<A, kBytes>& group) {
-#pragma GCC unroll 8
-  for (int v = 0; v < Group<A, kBytes>::kVectors; ++v)
-    std::memcpy(to + v * kTileLanes / Group<A, kBytes>::kVectors, &group.part[v], kBytes);
-}
-template <typename G, typename Change>
-DTRUN_INLINED void for_each_part(G& group, Change change) {
-#pragma GCC unroll 8
-  for (int v = 0; v < G::kVectors; ++v) change(group.part[v], v);
-}
-
-/// Of every lane: vector_math::exp_of_negative, written for vectors, so that the sum is taken in
-/// the same pass.
-template <int kBytes>
-DTRUN_INLINED void raise(Group<float, kBytes>& group) {
-  typedef std::uint32_t Bits __attribute__((vector_size(kBytes)));
-  using Vector = typename Group<float, kBytes>::Vector;
-  constexpr float kRound = 0x1.8p23f;
-#pragma GCC unroll 8
-  for (int v = 0; v < Group<float, kBytes>::kVectors; ++v) {
-    const Vector x = group.part[v];
-    const Vector shifted = x * 1.44269504f + kRound;
-    const Vector whole = shifted - kRound;
-    const Vector upper = x - whole * 0x1.62e4p-1f;
-    const Vector rest = upper - whole * 0x1.7f7d1cp-20f;
-    Vector power = 0x1.6c5f3ep-10f * rest + 0x1.1239dep-7f;
-    power = power * rest + 0x1.5554eep-5f;
-    power = power * rest + 0x1.55553ap-3f;
-    power = power * rest + 0x1.fffff8p-2f;
-    power = power * rest + 1.0f;
-    power = power * rest + 1.0f;
-    const Vector scaled = (Vector)((Bits)power + ((Bits)shifted << 23));
-    // A nan keeps its bits: the shift would make a number of some.
-    const Vector kept = x == x ? scaled : x;
-    group.part[v] = x < -87.3f ? Vector{} : kept;
-  }
-}
-template <int kBytes>
-DTRUN_INLINED void raise(Group<double, kBytes>& group) {
-  double lanes[kTileLanes];
-  store(lanes, group);
-  DTRUN_INDEPENDENT_ROUNDS
-  for (std::int64_t i = 0; i < kTileLanes; ++i) lanes[i] = vector_math::exp_of_negative(lanes[i]);
-  load(group, lanes);
-}
-
-template <typename A, int kBytes>
-DTRUN_INLINED void choose_greater(Group<A, kBytes>& most, const Group<A, kBytes>& other) {
-#pragma GCC unroll 8
-  for (int v = 0; v < Group<A, kBytes>::kVectors; ++v)
-    most.part[v] = other.part[v] > most.part[v] ? other.part[v] : most.part[v];
-}
-template <typename A, int kBytes>
-DTRUN_INLINED A greatest_in(const Group<A, kBytes>& group) {
-  constexpr int kVectors = Group<A, kBytes>::kVectors;
-  typename Group<A, kBytes>::Vector most = group.part[0];
-#pragma GCC unroll 8
-  for (int v = 1; v < kVectors; ++v) most = group.part[v] > most ? group.part[v] : most;
-  A greatest = most[0];
-#pragma GCC unroll 16
-  for (int i = 1; i < kTileLanes / kVectors; ++i)
-    greatest = most[i] > greatest ? most[i] : greatest;
-  return greatest;
-}
+static_assert(kTileLanes == kGroupLanes);
 
 /// Of kTileLanes numbers.
 template <typename A>
@@ -111,14 +31,14 @@ A total_of_lanes(const A* lanes) {
 template <typename A, int kBytes>
 DTRUN_INLINED A greatest_of_row(const A* row, std::int64_t columns, A before) {
   constexpr A kNothing = -std::numeric_limits<A>::infinity();
-  Group<A, kBytes> most;
+  LaneGroup<A, kBytes> most;
   load(most, row);
   for (std::int64_t i = kTileLanes; i < columns; i += kTileLanes) {
-    Group<A, kBytes> next;
+    LaneGroup<A, kBytes> next;
     load(next, row + i);
-    choose_greater(most, next);
+    join<ChooseGreater>(most, next);
   }
-  const A greatest = std::max(before, greatest_in(most));
+  const A greatest = std::max(before, joined<ChooseGreater>(most));
   if (greatest != kNothing ||
       std::none_of(row, row + columns, [](A score) { return score != score; })) {
     return greatest;
@@ -128,9 +48,9 @@ DTRUN_INLINED A greatest_of_row(const A* row, std::int64_t columns, A before) {
 
 /// Scores become powers. @return in sums, what they add up to
 template <typename A, int kBytes>
-DTRUN_INLINED void raise_row(Group<A, kBytes>& sums, A* row, std::int64_t columns, A greatest) {
+DTRUN_INLINED void raise_row(LaneGroup<A, kBytes>& sums, A* row, std::int64_t columns, A greatest) {
   for (std::int64_t i = 0; i < columns; i += kTileLanes) {
-    Group<A, kBytes> next;
+    LaneGroup<A, kBytes> next;
     load(next, row + i);
     for_each_part(next, [&](auto& part, int) DTRUN_INLINED_LAMBDA { part -= greatest; });
     raise(next);
@@ -152,7 +72,7 @@ DTRUN_INLINED void weigh_rows(const ScoreTile<A>& scores, const SeenKeys<A>& see
       std::fill_n(row, columns, A{0});
       continue;
     }
-    Group<A, kBytes> sums = {}, totals;
+    LaneGroup<A, kBytes> sums = {}, totals;
     raise_row(sums, row, columns, greatest);
     A* const total = seen.total + r * kTileLanes;
     load(totals, total);
@@ -180,7 +100,7 @@ DTRUN_INLINED void weigh_rows_again(const ScoreTile<A>& scores, A* gradients, co
     A* const gradient = gradients + r * scores.row;
     const A sum = logsumexp[r], dot = dots[r];
     for (std::int64_t i = 0; i < columns; i += kTileLanes) {
-      Group<A, kBytes> weight, slope;
+      LaneGroup<A, kBytes> weight, slope;
       load(weight, row + i);
       load(slope, gradient + i);
       for_each_part(weight, [&](auto& part, int) DTRUN_INLINED_LAMBDA { part -= sum; });
@@ -195,18 +115,16 @@ DTRUN_INLINED void weigh_rows_again(const ScoreTile<A>& scores, A* gradients, co
 
 template <typename A, int kBytes>
 DTRUN_INLINED A dot_of(const A* a, const A* b, std::int64_t count) {
-  Group<A, kBytes> sums = {};
+  LaneGroup<A, kBytes> sums = {};
   std::int64_t i = 0;
   for (; i + kTileLanes <= count; i += kTileLanes) {
-    Group<A, kBytes> left, right;
+    LaneGroup<A, kBytes> left, right;
     load(left, a + i);
     load(right, b + i);
     for_each_part(sums, [&](auto& part, int v)
                             DTRUN_INLINED_LAMBDA { part += left.part[v] * right.part[v]; });
   }
-  A lanes[kTileLanes];
-  store(lanes, sums);
-  A total = total_of_lanes(lanes);
+  A total = joined<AddLanes>(sums);
   for (; i < count; ++i) total += a[i] * b[i];
   return total;
 }

@@ -218,11 +218,12 @@ DTRUN_MULTIVERSION void add_lanes_of_four(float* lanes, float* states, const T* 
     }
     data += kFoldLanes;
   }
+#pragma GCC unroll 4
   for (std::int64_t run = 0; run < kFoldsAtOnce; ++run) {
-    for (std::int64_t word = 0; word < kWords; ++word) {
-      lanes[run * kFoldLanes + 2 * word] = even[run][word];
-      lanes[run * kFoldLanes + 2 * word + 1] = odd[run][word];
-    }
+    const Lanes first = __builtin_shufflevector(even[run], odd[run], 0, 8, 1, 9, 2, 10, 3, 11);
+    const Lanes second = __builtin_shufflevector(even[run], odd[run], 4, 12, 5, 13, 6, 14, 7, 15);
+    std::memcpy(lanes + run * kFoldLanes, &first, sizeof first);
+    std::memcpy(lanes + run * kFoldLanes + kWords, &second, sizeof second);
   }
   combine_lanes_of_four<Add>(states, lanes);
 }

@@ -3,6 +3,7 @@
 
 #include "dtrun/base/check.h"
 #include "kernels/fold_families.h"
+#include "kernels/row_kernel.h"
 #include "kernels/simple_fold.h"
 
 namespace dtrun::tensors {
@@ -70,10 +71,11 @@ template <typename A>
 void exponents_block(void* state, const void* data, std::int64_t count, std::int64_t,
                      const FoldNumbers&) {
   const A* const elements = static_cast<const A*>(data);
-  const A greatest = fold_elements<Greatest>(elements, count, Itself{});
-  const A center = std::isinf(greatest) ? A{0} : greatest;
-  *static_cast<ScaledSum<A>*>(state) = {
-      center, fold_elements<Add>(elements, count, ExpOfDistance<A>{center})};
+  const typename RowKernels<A>::Exponentials powers = RowKernels<A>::exponentials(elements, count);
+  ScaledSum<A>& sum = *static_cast<ScaledSum<A>*>(state);
+  sum = {powers.greatest, powers.sum};
+  if (std::isinf(sum.greatest))
+    sum = {A{0}, fold_elements<Add>(elements, count, ExpOfDistance<A>{A{0}})};
 }
 template <typename A>
 void exponents_combine(ScaledSum<A>& a, const ScaledSum<A>& b) {

@@ -1,6 +1,6 @@
 // The accumulators of a group of rows and a strip of columns stay in registers: six rows of four
 // vectors with AVX-512, of two with AVX2 and SSE. That keeps both multipliers of a core busy with
-// ten loads for 24 products.
+// ten loads for 24 products. A row alone is eight vectors wide.
 #include "kernels/tile_product.h"
 
 #include <cstring>
@@ -27,12 +27,12 @@ DTRUN_INLINED void multiply_group(const TileProduct<A>& tile, std::int64_t row,
   const A* right = tile.right + column;
   for (std::int64_t k = 0; k < tile.inner; ++k) {
     Vector columns[kVectors];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) std::memcpy(&columns[v], right + v * kCount, kBytes);
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
       const A factor = left[r * tile.left_row];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) sums[r][v] += factor * columns[v];
     }
     left += tile.left_column;
@@ -41,7 +41,7 @@ DTRUN_INLINED void multiply_group(const TileProduct<A>& tile, std::int64_t row,
   A* result = tile.result + row * tile.result_row + column;
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       A* const place = result + r * tile.result_row + v * kCount;
       if (tile.sum == TileSum::added) {
@@ -74,6 +74,12 @@ template <typename A, int kBytes, int kWide, int kNarrow>
 DTRUN_INLINED void multiply_strips(const TileProduct<A>& tile) {
   constexpr std::int64_t kCount = TileVector<A, kBytes>::kCount;
   std::int64_t column = 0;
+  if (tile.rows == 1) {
+    // The sums of few columns would wait for each other.
+    constexpr int kAlone = 8;
+    for (; column + kAlone * kCount <= tile.columns; column += kAlone * kCount)
+      multiply_group<A, kBytes, 1, kAlone>(tile, 0, column);
+  }
   if constexpr (kWide > kNarrow) {
     for (; column + kWide * kCount <= tile.columns; column += kWide * kCount) {
       multiply_strip<A, kBytes, kWide>(tile, column);

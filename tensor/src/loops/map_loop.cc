@@ -6,6 +6,7 @@
 
 #include "copy_kernel.h"
 #include "dtrun/base/check.h"
+#include "loops/scratch.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -239,11 +240,55 @@ bool runs_directly(const Ports& ports, const LoopDim& inner) {
 
 /// Rows of whole groups of lanes, without MapRow's questions for each.
 void map_direct_rows(const Ports& ports, const StridedLoop& loop) {
-  const auto inputs = static_cast<std::size_t>(ports.count - 1);
   loop.run([&](const LoopPointers& pointers, const LoopSteps&, std::int64_t count) {
     std::array<const void*, kMostOperands - 1> in;
-    for (std::size_t k = 0; k < inputs; ++k) in[k] = pointers[k + 1];
+    for (std::size_t k = 0; k < in.size(); ++k) in[k] = pointers[k + 1];
     ports.run(pointers[0], in.data(), count, ports.numbers);
+  });
+}
+
+/// Whether all operands are runs, but for some that have one short row for all rows.
+bool repeats_a_short_row(const Ports& ports, const StridedLoop& loop) {
+  constexpr std::int64_t kShort = 512;
+  const LoopDim& row = loop.inner();
+  if (loop.dims() != 2 || row.size > kShort) return false;
+  bool repeats = false;
+  for (std::size_t k = 0; k < static_cast<std::size_t>(ports.count); ++k) {
+    const std::int64_t size = ports.of[k].stored_size, step = loop.dim(1).steps[k];
+    const bool is_repeated = k > 0 && step == 0;
+    if (row.steps[k] != size || (!is_repeated && step != row.size * size)) return false;
+    repeats = repeats || is_repeated;
+  }
+  return repeats;
+}
+
+/// Such rows, many at once: the one that all share is written down as often.
+void map_short_rows(const Ports& ports, const StridedLoop& loop, const LoopPointers& first) {
+  constexpr std::int64_t kElements = 2048;  // in the first cache, with the other operands
+  const std::int64_t row = loop.inner().size, rows = loop.dim(1).size;
+  std::int64_t block = kElements / row;
+  if (row % kLanes != 0) block = std::max(kLanes, block - block % kLanes);
+  block = std::min(block, rows);
+  LoopPointers start = first;
+  LoopSteps steps{}, block_steps{};
+  Scratch scratch((kMostOperands - 1) * block * row * static_cast<std::int64_t>(sizeof(double)));
+  auto* place = reinterpret_cast<char*>(scratch.data());
+  for (std::size_t k = 0; k < static_cast<std::size_t>(ports.count); ++k) {
+    steps[k] = ports.of[k].stored_size;
+    const std::int64_t bytes = row * steps[k];
+    block_steps[k] = block * loop.dim(1).steps[k];
+    if (loop.dim(1).steps[k] != 0) continue;
+    start[k] = place;
+    for (std::int64_t i = 0; i < block; ++i, place += bytes)
+      std::memcpy(place, first[k], static_cast<std::size_t>(bytes));
+  }
+  const std::int64_t grain = std::max<std::int64_t>(1, kLoopGrain / (block * row));
+  parallel_for((rows + block - 1) / block, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      LoopPointers pointers = start;
+      for (std::size_t k = 0; k < kMostOperands; ++k) pointers[k] += i * block_steps[k];
+      MapRow(ports, pointers, steps).run(std::min(block, rows - i * block) * row);
+    }
   });
 }
 
@@ -291,7 +336,7 @@ void map_elements(const Shape& shape, const MapOperand& output, std::span<const 
       row(start, steps, end - begin);
     });
   }
-  StridedLoop loop(ports.count);
+  StridedLoop loop;
   for (std::size_t k = 0; k <= inputs.size(); ++k) loop.set_operand(static_cast<int>(k), first[k]);
   for (std::size_t d = shape.size(); d-- > 0;) {
     LoopSteps dim_steps{};
@@ -301,6 +346,7 @@ void map_elements(const Shape& shape, const MapOperand& output, std::span<const 
     loop.add_dim(shape[d], dim_steps);
   }
   loop.merge();
+  if (repeats_a_short_row(ports, loop)) return map_short_rows(ports, loop, first);
   if (runs_directly(ports, loop.inner())) return map_direct_rows(ports, loop);
   loop.run(row);
 }

@@ -102,8 +102,11 @@ Reduction::Reduction(const LocalTensor& target, const LocalTensor& source,
     constexpr std::int64_t kConverted = 128, kOther = 16;
     width_ = std::min(line_, direct ? panel_width() : runs ? kConverted : kOther);
     side_ = kernel.panel != nullptr ? Side::panel : Side::columns;
-  } else if (kernel.four != nullptr && is_run_ && blocks_ == 1) {
-    width_ = std::min(line_, kFoldsAtOnce);
+  } else if (is_run_ && blocks_ == 1) {
+    // Short rows together: what a unit costs besides its elements is paid once.
+    constexpr std::int64_t kElements = 2048;
+    const std::int64_t fours = kElements / std::max<std::int64_t>(length_, 1) / kFoldsAtOnce;
+    width_ = std::min(line_, std::max<std::int64_t>(fours, 1) * kFoldsAtOnce);
   }
   units_a_line_ = (line_ + width_ - 1) / width_;
 }
@@ -155,7 +158,7 @@ void Reduction::run_unit(std::int64_t unit, bool parallel_blocks) const {
   } else {
     fold(0, blocks_);
   }
-  kernel_.join(states, blocks_, width);
+  if (blocks_ > 1) kernel_.join(states, blocks_, width);
   finish(blocks_ == 0 ? nullptr : states, first, width);
 }
 
@@ -163,8 +166,8 @@ void Reduction::run_unit(std::int64_t unit, bool parallel_blocks) const {
 std::int64_t Reduction::fold_blocks(std::byte* states, const char* data, std::int64_t block,
                                     std::int64_t end, std::int64_t width) const {
   if (width == 1 && is_run_ && kernel_.blocks_share) {
-    // Few enough for a second look in the first cache: an extreme of 0 and a nan need one.
-    constexpr std::int64_t kMostShared = 4;
+    // Few enough for a second look in the second cache: an extreme of 0 and a nan need one.
+    constexpr std::int64_t kMostShared = 16;
     end = std::min(end, block + kMostShared);
     const std::int64_t first = block * kFoldBlock;
     kernel_.block(states, data + first * element_size_, std::min(end * kFoldBlock, length_) - first,
@@ -207,8 +210,10 @@ void Reduction::fold_block(std::byte* states, const char* data, std::int64_t blo
 void Reduction::fold_rows(std::byte* states, const char* data, std::int64_t count,
                           std::int64_t width) const {
   const std::int64_t step = kept_.inner_step();
-  if (width == kFoldsAtOnce) return kernel_.four(states, data, step, count);
-  for (std::int64_t w = 0; w < width; ++w) {
+  std::int64_t w = 0;
+  for (; kernel_.four != nullptr && w + kFoldsAtOnce <= width; w += kFoldsAtOnce)
+    kernel_.four(states + w * kernel_.state_bytes, data + w * step, step, count);
+  for (; w < width; ++w) {
     kernel_.block(states + w * kernel_.state_bytes, data + w * step, count, 0, numbers_);
   }
 }

@@ -14,6 +14,9 @@ namespace {
 
 /// Lines side by side are moved together, so that memory is read as it lies.
 constexpr std::int64_t kSideBySide = 16;
+/// Lines that follow each other are moved together, too: so many elements of one operand, which
+/// with the others stay in the first cache.
+constexpr std::int64_t kFollowing = 2048;
 
 /// One operand's way to its rows and back.
 struct LinePort {
@@ -23,6 +26,7 @@ struct LinePort {
   std::int64_t step = 0;       ///< along the line, bytes
   std::int64_t side_step = 0;  ///< to the next line
   bool direct;
+  bool follow;  ///< each line begins where the one before ends
   RowKernel move;
 
   LinePort(const LineOperand& operand, int dim, DType compute)
@@ -39,6 +43,8 @@ struct LinePort {
     }
     side_step = others.inner_step();
     direct = tensor.dtype() == compute && (step == size || tensor.dim() == 0);
+    follow = step == size && others.is_one_run() &&
+             (others.inner_size() == 1 || side_step == tensor.size(dim) * size);
     move = flow == Flow::in ? copy_kernel(compute, tensor.dtype())
                             : copy_kernel(tensor.dtype(), compute);
   }
@@ -62,17 +68,30 @@ class LineGroups {
     length_ = first.dim() == 0 ? 1 : first.size(dim);
     lines_ = first.numel() / std::max<std::int64_t>(length_, 1);
     for (const LineOperand& operand : operands) ports_.emplace_back(operand, dim, compute);
+    row_bytes_ = (length_ * size_ + 127) / 64 * 64;
+    const auto is_direct = [](const LinePort& port) { return port.direct; };
+    if (std::all_of(ports_.begin(), ports_.end(), is_direct)) {
+      lines_a_group_ = std::max<std::int64_t>(lines_, 1);
+      row_bytes_ = 0;
+      return;
+    }
+    following_ = std::all_of(ports_.begin(), ports_.end(),
+                             [](const LinePort& port) { return port.direct || port.follow; });
+    if (following_) {
+      lines_a_group_ = std::max<std::int64_t>(1, kFollowing / std::max<std::int64_t>(length_, 1));
+      row_bytes_ = length_ * size_;
+      return;
+    }
     for (const LinePort& port : ports_) {
       if (!port.direct && std::abs(port.side_step) < std::abs(port.step))
-        side_by_side_ = std::min(kSideBySide, port.others.inner_size());
+        lines_a_group_ = std::min(kSideBySide, port.others.inner_size());
     }
-    row_bytes_ = (length_ * size_ + 127) / 64 * 64;
   }
 
   void run() const {
     if (lines_ == 0 || length_ == 0) return;
     parallel_for(lines_, lines_a_chunk(length_), [this](std::int64_t begin, std::int64_t end) {
-      Scratch scratch(static_cast<std::int64_t>(ports_.size()) * side_by_side_ * row_bytes_);
+      Scratch scratch(static_cast<std::int64_t>(ports_.size()) * lines_a_group_ * row_bytes_);
       for (std::int64_t line = begin; line < end;) {
         const std::int64_t width = std::min(width_at(line), end - line);
         run_group(line, width, reinterpret_cast<char*>(scratch.data()));
@@ -83,12 +102,12 @@ class LineGroups {
 
  private:
   char* row(char* rows, std::size_t k, std::int64_t w) const {
-    return rows + (static_cast<std::int64_t>(k) * side_by_side_ + w) * row_bytes_;
+    return rows + (static_cast<std::int64_t>(k) * lines_a_group_ + w) * row_bytes_;
   }
 
-  /// Not beyond the end of what lies side by side.
+  /// Not beyond the end of what has one step from line to line.
   std::int64_t width_at(std::int64_t line) const {
-    std::int64_t width = side_by_side_;
+    std::int64_t width = lines_a_group_;
     for (const LinePort& port : ports_) {
       const std::int64_t inner = port.others.inner_size();
       width = std::min(width, inner - line % inner);
@@ -100,12 +119,11 @@ class LineGroups {
     for (std::size_t k = 0; k < ports_.size(); ++k) {
       const LinePort& port = ports_[k];
       if (port.direct || port.flow != flow) continue;
-      if (width == 1) {
-        port.transfer(port.data + port.others.offset(line), port.step, row(rows, k, 0), size_,
-                      length_);
+      char* const memory = port.data + port.others.offset(line);
+      if (following_ || width == 1) {
+        port.transfer(memory, port.step, row(rows, k, 0), size_, width * length_);
         continue;
       }
-      char* const memory = port.data + port.others.offset(line);
       for (std::int64_t i = 0; i < length_; ++i) {
         port.transfer(memory + i * port.step, port.side_step, row(rows, k, 0) + i * size_,
                       row_bytes_, width);
@@ -115,13 +133,17 @@ class LineGroups {
 
   void run_group(std::int64_t line, std::int64_t width, char* rows) const {
     move_group(Flow::in, line, width, rows);
+    std::array<void*, kMostLineOperands> operands;
+    std::array<std::int64_t, kMostLineOperands> steps;
+    for (std::size_t k = 0; k < ports_.size(); ++k) {
+      const LinePort& port = ports_[k];
+      operands[k] = port.direct ? port.data + port.others.offset(line) : row(rows, k, 0);
+      steps[k] = port.direct ? port.side_step : row_bytes_;
+    }
     for (std::int64_t w = 0; w < width; ++w) {
-      std::array<void*, kMostLineOperands> operands;
-      for (std::size_t k = 0; k < ports_.size(); ++k) {
-        operands[k] =
-            ports_[k].direct ? ports_[k].data + ports_[k].others.offset(line + w) : row(rows, k, w);
-      }
       body_.run(body_.context, line + w, operands.data());
+      for (std::size_t k = 0; k < ports_.size(); ++k)
+        operands[k] = static_cast<char*>(operands[k]) + steps[k];
     }
     move_group(Flow::out, line, width, rows);
   }
@@ -130,8 +152,9 @@ class LineGroups {
   std::int64_t size_;
   std::int64_t length_;
   std::int64_t lines_;
-  std::int64_t side_by_side_ = 1;
-  std::int64_t row_bytes_;
+  std::int64_t lines_a_group_ = 1;
+  bool following_ = false;  ///< the lines of a group, in memory
+  std::int64_t row_bytes_;  ///< from a line of a group to the next, where they are brought
   std::vector<LinePort> ports_;
 };
 

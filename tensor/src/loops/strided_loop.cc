@@ -62,7 +62,7 @@ LoopOperand LoopOperand::of(const LocalTensor& tensor) {
 void for_each_row(const Shape& shape, std::span<const LoopOperand> operands, RowKernel kernel) {
   DT_CHECK(!operands.empty() && operands.size() <= kMostOperands);
   if (numel(shape) == 0) return;
-  StridedLoop loop(static_cast<int>(operands.size()));
+  StridedLoop loop;
   for (std::size_t k = 0; k < operands.size(); ++k) {
     loop.set_operand(static_cast<int>(k), operands[k].data);
   }

@@ -36,8 +36,8 @@ struct LoopDim {
 /// The merged dims, innermost first, and where the operands begin.
 class StridedLoop {
  public:
-  /// Operands that there are not step 0. @param add per dim of a shape, outermost first
-  explicit StridedLoop(int operands) : operands_(operands) {}
+  /// Operands that there are not step 0.
+  explicit StridedLoop() = default;
   void set_operand(int k, void* data) {
     first_[static_cast<std::size_t>(k)] = static_cast<char*>(data);
   }
@@ -47,6 +47,8 @@ class StridedLoop {
   void merge();
 
   const LoopDim& inner() const { return dims_[0]; }
+  int dims() const { return count_; }
+  const LoopDim& dim(int d) const { return dims_[static_cast<std::size_t>(d)]; }
 
   /// row(pointers, steps, count) for all rows, or for pieces of them. Dealt to the pool.
   template <typename Row>
@@ -68,10 +70,8 @@ class StridedLoop {
   static constexpr std::int64_t kTile = 64;
 
   void move(LoopPointers& pointers, const LoopDim& dim, std::int64_t count) const {
-    for (int k = 0; k < operands_; ++k) {
-      const auto operand = static_cast<std::size_t>(k);
-      pointers[operand] += dim.steps[operand] * count;
-    }
+    // All of them: the steps of those that there are not are 0.
+    for (std::size_t k = 0; k < kMostOperands; ++k) pointers[k] += dim.steps[k] * count;
   }
 
   template <typename Row>
@@ -79,9 +79,13 @@ class StridedLoop {
     const LoopDim& dim = dims_[static_cast<std::size_t>(d)];
     if (d == 0) return row(pointers, dim.steps, size);
     if (d == 1 && tiled_) return tiles(size, pointers, row);
-    const std::int64_t below = dims_[static_cast<std::size_t>(d - 1)].size;
+    const LoopDim& below = dims_[static_cast<std::size_t>(d - 1)];
     for (std::int64_t i = 0; i < size; ++i) {
-      walk(d - 1, below, pointers, row);
+      if (d == 1) {
+        row(pointers, below.steps, below.size);
+      } else {
+        walk(d - 1, below.size, pointers, row);
+      }
       move(pointers, dim, 1);
     }
   }
@@ -103,7 +107,6 @@ class StridedLoop {
     }
   }
 
-  int operands_;
   int count_ = 0;
   bool tiled_ = false;
   LoopPointers first_{};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "device_product.h"
 #include "dtrun/tensor/ops.h"
 #include "ops/attention_scores.h"
 
@@ -44,8 +45,7 @@ LocalTensor scores_of(const LocalTensor& query, const LocalTensor& key, const At
                       const Block& block) {
   const Device device = query.device();
   LocalTensor scores =
-      matmul(mul(block.queries_of(query), form.scale), block.keys_of(key).transpose(-2, -1))
-          .to(compute_dtype(query));
+      device_product(block.queries_of(query), block.keys_of(key).transpose(-2, -1), form.scale);
   if (form.mask.defined()) {
     const Shape whole = with_batch_of(query, query.size(-2), key.size(-2));
     const LocalTensor mask =
@@ -100,8 +100,7 @@ AttentionGradients device_attention_backward(const LocalTensor& gradient, const 
     // Of the result and its gradient: the sum of weight times slope over all keys.
     const LocalTensor dots =
         sum(mul(of_output.to(computed), block.queries_of(forward.output).to(computed)), {-1}, true);
-    const LocalTensor slopes =
-        matmul(of_output, block.keys_of(value).transpose(-2, -1)).to(computed);
+    const LocalTensor slopes = device_product(of_output, block.keys_of(value).transpose(-2, -1), 1);
     const LocalTensor of_scores = mul(mul(weights, sub(slopes, dots)), form.scale).to(dtype);
     block.queries_of(query_gradient).copy_(matmul(of_scores, block.keys_of(key)));
     const auto add_to = [&](const LocalTensor& sums, const LocalTensor& left,

@@ -20,6 +20,7 @@
 #include "loops/line.h"
 #include "loops/scratch.h"
 #include "loops/thread_pool.h"
+#include "multiversion.h"
 #include "require.h"
 
 namespace dtrun::tensors {
@@ -94,14 +95,42 @@ void require_list(std::string_view op, const LocalTensor& index) {
               "they are a list", "view({-1})");
 }
 
-/// A call for a few takes longer than they do.
+/// Slices of `bytes` at positions[first], positions[first + 1]... of one slab, `count` of them.
+/// @param known how many positions there are from the first one on
+DTRUN_MULTIVERSION void pick_slices(char* target, const char* source, const std::int64_t* positions,
+                                    std::int64_t count, std::int64_t known, std::int64_t bytes) {
+  // Of a few lines of memory, a call for which takes longer than they do.
+  constexpr std::int64_t kLine = 64, kFew = 8 * kLine, kAhead = 8;
+  for (std::int64_t i = 0; i < count; ++i, target += bytes) {
+    const char* const slice = source + positions[i] * bytes;
+    if (bytes > kFew) {
+      std::memcpy(target, slice, static_cast<std::size_t>(bytes));
+      continue;
+    }
+    const char* const next = source + positions[std::min(i + kAhead, known - 1)] * bytes;
+    std::int64_t done = 0;
+    for (; done + kLine <= bytes; done += kLine) {
+      __builtin_prefetch(next + done);
+      std::memcpy(target + done, slice + done, kLine);
+    }
+    if (done < bytes)
+      std::memcpy(target + done, slice + done, static_cast<std::size_t>(bytes - done));
+  }
+}
+
+// A call for a few takes longer than they do.
+constexpr std::int64_t kFewHalves = 8;
+template <typename T>
+constexpr DType kHalf = std::is_same_v<T, BFloat16> ? DType::bf16 : DType::f16;
 template <typename T>
 void load_halves(float* target, const T* source, std::int64_t count) {
-  constexpr std::int64_t kFew = 8;
-  if (count >= kFew) {
-    return widen(std::is_same_v<T, BFloat16> ? DType::bf16 : DType::f16, target, source, count);
-  }
+  if (count >= kFewHalves) return widen(kHalf<T>, target, source, count);
   for (std::int64_t i = 0; i < count; ++i) target[i] = Element<T>::load(source[i]);
+}
+template <typename T>
+void store_halves(T* target, const float* source, std::int64_t count) {
+  if (count >= kFewHalves) return narrow(kHalf<T>, target, source, count);
+  for (std::int64_t i = 0; i < count; ++i) target[i] = Element<T>::store(source[i]);
 }
 
 /// Each task owns some slices and applies all positions to them, so that no two tasks write to one
@@ -133,18 +162,45 @@ void add_slices(const LocalTensor& out, int dim, const LocalTensor& index,
   });
 }
 
-/// The places of a list by what they point at: those of position p are of[starts[p]] to
-/// of[starts[p + 1]], in their order.
+/// Whether a list of so many positions is so short that a walk over all that they may point at
+/// takes longer than sorting them.
+bool is_sparse(std::int64_t count, std::int64_t size) {
+  return count < size / 16;
+}
+
+/// The places of a list by what they point at: those of pointed[k], which are in rising order, are
+/// of[starts[k]] to of[starts[k + 1]], in their order. Few positions of many take room for
+/// themselves only.
 struct PlacesOfPositions {
-  std::vector<std::int64_t> starts, of;
+  std::vector<std::int64_t> pointed, starts, of;
 
   PlacesOfPositions(const std::int64_t* positions, std::int64_t count, std::int64_t size)
-      : starts(static_cast<std::size_t>(size) + 1), of(static_cast<std::size_t>(count)) {
-    for (std::int64_t i = 0; i < count; ++i) ++starts[static_cast<std::size_t>(positions[i])];
-    std::inclusive_scan(starts.begin(), starts.end(), starts.begin());
-    for (std::int64_t i = count; i-- > 0;) {
-      of[static_cast<std::size_t>(--starts[static_cast<std::size_t>(positions[i])])] = i;
+      : of(static_cast<std::size_t>(count)) {
+    if (is_sparse(count, size)) {
+      std::iota(of.begin(), of.end(), std::int64_t{0});
+      std::stable_sort(of.begin(), of.end(), [positions](std::int64_t a, std::int64_t b) {
+        return positions[a] < positions[b];
+      });
+    } else {
+      sort_by_counting(positions, size);
     }
+    for (std::int64_t k = 0; k < count; ++k) {
+      const std::int64_t position = positions[of[static_cast<std::size_t>(k)]];
+      if (!pointed.empty() && pointed.back() == position) continue;
+      pointed.push_back(position);
+      starts.push_back(k);
+    }
+    starts.push_back(count);
+  }
+
+ private:
+  void sort_by_counting(const std::int64_t* positions, std::int64_t size) {
+    const auto count = static_cast<std::int64_t>(of.size());
+    std::vector<std::int64_t> ends(static_cast<std::size_t>(size));
+    for (std::int64_t i = 0; i < count; ++i) ++ends[static_cast<std::size_t>(positions[i])];
+    std::inclusive_scan(ends.begin(), ends.end(), ends.begin());
+    for (std::int64_t i = count; i-- > 0;)
+      of[static_cast<std::size_t>(--ends[static_cast<std::size_t>(positions[i])])] = i;
   }
 };
 
@@ -161,22 +217,23 @@ void add_half_slices(const LocalTensor& out, int dim, const LocalTensor& index,
   T* const target = out.data_as<T>();
   const ShapesOnly shapes_only = shapes_only_for(out.dtype());
   const std::int64_t grain = std::max<std::int64_t>(1, kElementsPerTask / to.after);
-  parallel_for(to.before * to.size, grain, [&](std::int64_t begin, std::int64_t end) {
+  const auto different = static_cast<std::int64_t>(places.pointed.size());
+  parallel_for(to.before * different, grain, [&](std::int64_t begin, std::int64_t end) {
     float sums[kBlock], part[kBlock];
-    for (std::int64_t slice = begin; slice < end; ++slice) {
-      const auto position = static_cast<std::size_t>(slice % to.size);
-      const auto last = static_cast<std::size_t>(places.starts[position + 1]);
-      if (static_cast<std::size_t>(places.starts[position]) == last) continue;
-      const T* const parts = from + slice / to.size * count * to.after;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const auto which = static_cast<std::size_t>(i % different);
+      const auto last = static_cast<std::size_t>(places.starts[which + 1]);
+      const std::int64_t slice = i / different * to.size + places.pointed[which];
+      const T* const parts = from + i / different * count * to.after;
       for (std::int64_t first = 0; first < to.after; first += kBlock) {
         const std::int64_t length = std::min(kBlock, to.after - first);
         T* const sum = target + slice * to.after + first;
         load_halves(sums, sum, length);
-        for (auto k = static_cast<std::size_t>(places.starts[position]); k < last; ++k) {
+        for (auto k = static_cast<std::size_t>(places.starts[which]); k < last; ++k) {
           load_halves(part, parts + places.of[k] * to.after + first, length);
           for (std::int64_t j = 0; j < length; ++j) sums[j] += alpha * part[j];
         }
-        narrow(out.dtype(), sum, sums, length);
+        store_halves(sum, sums, length);
       }
     }
   });
@@ -232,18 +289,53 @@ struct IndexLines {
   }
 };
 
-/// A line adds up in f32, and is rounded once: a thread has room for one line.
+/// What positions of a line of halves get: each adds up in f32, and is rounded once.
 template <typename T>
-void add_half_lines(const IndexLines& lines) {
-  const std::int64_t size = lines.pointed.size(lines.dim), length = lines.index.size(lines.dim);
-  const IndexLines::Steps step = lines.steps();
-  lines.for_each_line<T>([&](const std::int64_t* positions, T* into, const T* beside) {
+struct HalfLine {
+  T* into;
+  const T* beside;
+  const std::int64_t* positions;
+  IndexLines::Steps step;
+  std::int64_t size, length;
+
+  /// All of the line in f32.
+  void add_to_all() const {
     Scratch room(size * static_cast<std::int64_t>(sizeof(float)));
     float* const sums = reinterpret_cast<float*>(room.data());
     for (std::int64_t i = 0; i < size; ++i) sums[i] = Element<T>::load(into[i * step.pointed]);
     for (std::int64_t i = 0; i < length; ++i)
       sums[positions[i * step.index]] += Element<T>::load(beside[i * step.other]);
     for (std::int64_t i = 0; i < size; ++i) into[i * step.pointed] = Element<T>::store(sums[i]);
+  }
+
+  /// Position by position.
+  void add_to_few() const {
+    struct Part {
+      std::int64_t position, place;
+    };
+    Scratch room(length * static_cast<std::int64_t>(sizeof(Part)));
+    Part* const parts = reinterpret_cast<Part*>(room.data());
+    for (std::int64_t i = 0; i < length; ++i) parts[i] = {positions[i * step.index], i};
+    std::sort(parts, parts + length, [](const Part& a, const Part& b) {
+      return a.position != b.position ? a.position < b.position : a.place < b.place;
+    });
+    for (std::int64_t i = 0; i < length;) {
+      const std::int64_t position = parts[i].position;
+      T& target = into[position * step.pointed];
+      float sum = Element<T>::load(target);
+      for (; i < length && parts[i].position == position; ++i)
+        sum += Element<T>::load(beside[parts[i].place * step.other]);
+      target = Element<T>::store(sum);
+    }
+  }
+};
+
+template <typename T>
+void add_half_lines(const IndexLines& lines) {
+  const std::int64_t size = lines.pointed.size(lines.dim), length = lines.index.size(lines.dim);
+  lines.for_each_line<T>([&](const std::int64_t* positions, T* into, const T* beside) {
+    const HalfLine<T> line{into, beside, positions, lines.steps(), size, length};
+    is_sparse(length, size) ? line.add_to_few() : line.add_to_all();
   });
 }
 
@@ -276,9 +368,13 @@ std::int64_t first_wrong(const LocalTensor& index, const cuda::PositionRange& ra
 /// @param into what the positions are of; empty where the caller does not say
 void refuse_outside(std::string_view op, const LocalTensor& index, int dim,
                     const cuda::PositionRange& range, std::int64_t size,
-                    const std::string& into = "") {
+                    const LocalTensor& pointed = {}) {
   const std::int64_t wrong = first_wrong(index, range);
   if (wrong < 0) return;
+  const std::string into = pointed.defined()
+                               ? fmt::format(" into {}{}", dtype_short_name(pointed.dtype()),
+                                             shape_to_string(pointed.shape()))
+                               : "";
   const LocalTensor list = index.reshape({-1});
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("{}: position {} of dim {} is {}, in positions of shape {}{}", op, wrong,
@@ -291,9 +387,7 @@ void refuse_outside(std::string_view op, const LocalTensor& index, int dim,
 void check_positions_into(std::string_view op, const LocalTensor& a, int dim,
                           const LocalTensor& index) {
   const std::int64_t size = a.size(dim);
-  refuse_outside(
-      op, index, dim, {0, size}, size,
-      fmt::format(" into {}{}", dtype_short_name(a.dtype()), shape_to_string(a.shape())));
+  refuse_outside(op, index, dim, {0, size}, size, a);
 }
 
 /// Checks that the index' shape fits the tensor that it points into along `dim`.
@@ -358,14 +452,16 @@ LocalTensor index_select(const LocalTensor& tensor, int dim, const LocalTensor& 
   const Slabs from(a.shape(), dim);
   const std::int64_t count = list.numel();
   const std::int64_t* const positions = list.data_as<const std::int64_t>();
-  const std::size_t bytes = static_cast<std::size_t>(from.after) * item_size(a.dtype());
+  const auto bytes = from.after * static_cast<std::int64_t>(item_size(a.dtype()));
+  const char* const source = static_cast<const char*>(a.data());
+  char* const target = static_cast<char*>(out.data());
   const std::int64_t grain = std::max<std::int64_t>(1, kElementsPerTask / from.after);
   parallel_for(from.before * count, grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t slice = i / count * from.size + positions[i % count];
-      std::memcpy(static_cast<char*>(out.data()) + static_cast<std::size_t>(i) * bytes,
-                  static_cast<const char*>(a.data()) + static_cast<std::size_t>(slice) * bytes,
-                  bytes);
+    for (std::int64_t i = begin; i < end;) {
+      const std::int64_t place = i % count, some = std::min(count - place, end - i);
+      pick_slices(target + i * bytes, source + i / count * from.size * bytes, positions + place,
+                  some, count - place, bytes);
+      i += some;
     }
   });
   return tensor.dim() == 0 ? out.view({}) : out;

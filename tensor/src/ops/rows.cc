@@ -189,15 +189,16 @@ Normalized normalize(std::string_view name, NormForm form, const LocalTensor& a,
     using A = typename decltype(tag)::Type;
     A* const means = form == NormForm::layer ? result.mean.template data_as<A>() : nullptr;
     A* const deviations = result.inverse_deviation.template data_as<A>();
+    const A* const weight = rows.template weight_data<A>();
+    const A* const bias = rows.template bias_data<A>();
     const A eps = static_cast<A>(options.eps);
+    using Kernels = RowKernels<A>;
+    const auto centered = form == NormForm::layer ? Kernels::Centered::yes : Kernels::Centered::no;
     for_each_line(1, rows.compute, operands, [&](std::int64_t row, void* const* lines) {
-      const A* const in = static_cast<const A*>(lines[1]);
-      const auto moments = moments_of<A>(form, in, eps, rows.length);
+      const auto moments = Kernels::norm(static_cast<A*>(lines[0]), static_cast<const A*>(lines[1]),
+                                         centered, eps, weight, bias, rows.length);
       if (means != nullptr) means[row] = moments.mean;
       deviations[row] = moments.inverse_deviation;
-      RowKernels<A>::normalize(static_cast<A*>(lines[0]), in, moments,
-                               rows.template weight_data<A>(), rows.template bias_data<A>(),
-                               rows.length);
     });
   });
   return result;
@@ -356,14 +357,16 @@ CrossEntropy cross_entropy_rows(const LocalTensor& logits, const LocalTensor& ta
   const LineOperand operands[] = {{&logits, Flow::in}};
   with_row_type(compute, [&](auto tag) {
     using A = typename decltype(tag)::Type;
-    for_each_line(1, compute, operands, [&](std::int64_t row, void* const* lines) {
+    const auto* const rights = chosen.data_as<const std::int64_t>();
+    A* const sums = logsumexp.template data_as<A>();
+    A* const losses = loss.template data_as<A>();
+    for_each_line(1, compute, operands, [=](std::int64_t row, void* const* lines) {
       const A* const scores = static_cast<const A*>(lines[0]);
-      const std::int64_t right = chosen.data_as<const std::int64_t>()[row];
-      const A sum = RowKernels<A>::logsumexp(scores, classes);
-      logsumexp.template data_as<A>()[row] = sum;
+      const std::int64_t right = rights[row];
+      sums[row] = RowKernels<A>::logsumexp(scores, classes);
       if (right == ignored) return;
       require_class("cross_entropy", right, row, classes);
-      loss.template data_as<A>()[row] = sum - scores[right];
+      losses[row] = sums[row] - scores[right];
     });
   });
   return {loss.to(logits.dtype()), logsumexp};
@@ -390,17 +393,19 @@ LocalTensor cross_entropy_rows_backward(const LocalTensor& grad, const LocalTens
   const LineOperand operands[] = {{&out, Flow::out}, {&logits, Flow::in}};
   with_row_type(compute, [&](auto tag) {
     using A = typename decltype(tag)::Type;
-    for_each_line(1, compute, operands, [&](std::int64_t row, void* const* lines) {
+    const auto* const rights = chosen.data_as<const std::int64_t>();
+    const A* const row_scales = scales.template data_as<const A>();
+    const A* const sums = logsumexp.template data_as<const A>();
+    for_each_line(1, compute, operands, [=](std::int64_t row, void* const* lines) {
       A* const result = static_cast<A*>(lines[0]);
-      const std::int64_t right = chosen.data_as<const std::int64_t>()[row];
+      const std::int64_t right = rights[row];
       if (right == ignored) {
         std::fill_n(result, classes, A{0});
         return;
       }
       require_class("cross_entropy", right, row, all_classes);
-      const A scale = scales.template data_as<const A>()[row];
-      RowKernels<A>::scaled_exp(result, static_cast<const A*>(lines[1]),
-                                logsumexp.template data_as<const A>()[row], scale, classes);
+      const A scale = row_scales[row];
+      RowKernels<A>::scaled_exp(result, static_cast<const A*>(lines[1]), sums[row], scale, classes);
       const std::int64_t column = right - cut.first;
       if (column >= 0 && column < classes) result[column] -= scale;
     });
