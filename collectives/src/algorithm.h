@@ -25,11 +25,15 @@ inline constexpr std::size_t kStageBytes = 256 << 10;
 /// and where a root does alone.
 inline constexpr int kRoundsMachines = 16;
 inline constexpr int kRootedRoundsMachines = 32;
-/// A message of at least this many bytes is lent to a rank of the machine where all bytes of the
-/// collective go one way: of fewer, sender and receiver copy pieces through a ring at the same
-/// time.
-inline constexpr std::size_t kLentOneWayBytes = (1 << 20) + 1;
-/// The same of a gather where ranks share cores, which take turns instead.
+/// A message of at least this many bytes is lent to a rank of the machine: of fewer, sender and
+/// receiver copy pieces through a ring at the same time.
+inline constexpr std::size_t kLentPipedBytes = (1 << 20) + 1;
+/// Where both sides send, each core is busy with one copy already: in a smaller ring than this they
+/// wait for one another so often that all that it cannot hold is lent.
+inline constexpr std::size_t kPipeRing = 512 << 10;
+/// Where both sides send and ranks share cores, which take turns instead.
+inline constexpr std::size_t kLentExchangeBytes = 256 << 10;
+/// The same of a gather.
 inline constexpr std::size_t kLentCrowdedBytes = 512 << 10;
 /// The same of a scatter there: the root would copy all parts, and those who wait for them share
 /// its core. Of fewer bytes, to ask the kernel for them takes longer than to copy them twice.
@@ -82,15 +86,15 @@ constexpr bool is_bulk(OpKind kind, std::size_t bytes) {
   return all_know_the_bytes(kind) && bytes >= kBulkBytes;
 }
 
-/// Smaller messages of such a collective are not lent. Where both sides send, each core is busy
-/// with one copy already, so all that a ring cannot hold is lent.
-/// @param ring the bytes that a ring of the group holds
+/// Smaller messages of such a call are not lent. @param ring the bytes that a ring of the group
+/// holds
 constexpr std::size_t least_lent_bytes(OpKind kind, Crowding crowding, std::size_t ring) {
   const bool has_root =
       kind == OpKind::gather || kind == OpKind::scatter || kind == OpKind::broadcast;
-  if (crowding == Crowding::alone) return has_root ? std::max(ring, kLentOneWayBytes) : ring;
+  if (crowding == Crowding::alone)
+    return has_root || ring >= kPipeRing ? std::max(ring, kLentPipedBytes) : ring;
   if (kind == OpKind::gather) return std::max(ring, kLentCrowdedBytes);
-  return kind == OpKind::scatter ? std::min(ring, kLentPartBytes) : ring;
+  return std::min(ring, kind == OpKind::scatter ? kLentPartBytes : kLentExchangeBytes);
 }
 
 /// Where bytes need not cross the network once for each rank.

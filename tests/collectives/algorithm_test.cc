@@ -154,18 +154,23 @@ TEST(AlgorithmTest, BytesAreTheMostThatOneRankShows) {
   EXPECT_EQ(bytes(OpKind::barrier, none, none), 0U);
 }
 
-TEST(AlgorithmTest, MiddleMessagesThatGoOneWayAreNotLent) {
+TEST(AlgorithmTest, MiddleMessagesThatGoOneWayOrThroughALargeRingAreNotLent) {
   constexpr std::size_t kRing = 256 * kKiB;
   const auto least = [](OpKind kind, Crowding crowding) {
     return least_lent_bytes(kind, crowding, kRing);
   };
-  EXPECT_EQ(least(OpKind::gather, Crowding::alone), kLentOneWayBytes);
-  EXPECT_EQ(least(OpKind::scatter, Crowding::alone), kLentOneWayBytes);
+  EXPECT_EQ(least(OpKind::gather, Crowding::alone), kLentPipedBytes);
+  EXPECT_EQ(least(OpKind::scatter, Crowding::alone), kLentPipedBytes);
   EXPECT_EQ(least(OpKind::gather, Crowding::crowded), kLentCrowdedBytes);
   EXPECT_EQ(least(OpKind::broadcast, Crowding::crowded), kRing);
   EXPECT_EQ(least(OpKind::all_to_all, Crowding::alone), kRing);
   EXPECT_EQ(least(OpKind::all_to_all, Crowding::crowded), kRing);
   EXPECT_EQ(least(OpKind::send, Crowding::crowded), kRing);
+  for (const OpKind kind : {OpKind::all_to_all, OpKind::send, OpKind::receive}) {
+    EXPECT_EQ(least_lent_bytes(kind, Crowding::alone, kPipeRing), kLentPipedBytes);
+    EXPECT_EQ(least_lent_bytes(kind, Crowding::crowded, kPipeRing), kLentExchangeBytes);
+    EXPECT_EQ(least_lent_bytes(kind, Crowding::crowded, 64 * kKiB), 64 * kKiB);
+  }
 }
 
 TEST(AlgorithmTest, ARootsPartsAreLentEarlierWhereRanksShareCores) {

@@ -248,6 +248,25 @@ TEST(DirectShortTest, MessagesKeepTheirTagsAndOrderHoweverTheyGo) {
   });
 }
 
+// What a burst carries, what rings hold, and from where on messages are lent.
+TEST(DirectExchangeTest, MessagesOfLengthsAroundTheRingsComeWhole) {
+  for (const int size : {2, 3, 5})
+    run_ranks(size, [size](const ProcessGroup& group) {
+      const int right = (group.rank() + 1) % size, left = (group.rank() + size - 1) % size;
+      for (int turn = 0; turn < 2; ++turn)
+        for (const std::int64_t bytes : {128 << 10, 256 << 10, 512 << 10, 1 << 20})
+          for (const std::int64_t change : {-30000, -23, -22, -1, 0, 1, 30000}) {
+            const std::int64_t count = bytes / 4 + change;
+            const LocalTensor sent = ramp(count, group.rank() + turn);
+            const LocalTensor got = tensors::zeros({count});
+            for (const Work& work : group.batch_isend_irecv(
+                     {{P2POp::Kind::send, sent, right}, {P2POp::Kind::receive, got, left}}))
+              work.wait();
+            EXPECT_TRUE(equal(got, ramp(count, left + turn))) << count;
+          }
+    });
+}
+
 TEST(DirectShortTest, ARootThatIsFarBehindGetsAllInOrder) {
   constexpr int kAhead = static_cast<int>(cpu::kAhead);
   run_ranks(3, [](const ProcessGroup& group) {

@@ -45,7 +45,8 @@ void DeliverySteps::send(const Deliveries& all, const CollectiveView& collective
     const auto [peer, index] = all.send(i);
     const Buffer& part = entry_of(collective.inputs, index);
     if (!all.travels(part.count)) continue;
-    OutgoingMessage message(peer, collective.fingerprint, 0, bytes_in(part));
+    OutgoingMessage message(peer, collective.fingerprint, 0, bytes_in(part),
+                            OutgoingMessage::kNeverLent);
     channels.count_sent(peer, kLane, message.step(*channels.made_to(peer, kLane)));
   }
   if (!all.copies_own()) return;

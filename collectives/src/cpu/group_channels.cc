@@ -17,6 +17,7 @@ namespace {
 // Rings of one rank, group and lane together stay below kAllRingsBytes, so that large worlds do not
 // spend memory by the square of their size.
 constexpr std::size_t kLargestRing = 256 << 10;
+constexpr std::size_t kFewMembers = 4;  // whose rings are pipes
 constexpr std::size_t kSmallestRing = 16 << 10;
 constexpr std::size_t kAllRingsBytes = 4 << 20;
 
@@ -72,6 +73,7 @@ void GroupChannels::ring_local_members() {
 }
 
 std::size_t GroupChannels::ring_capacity() const {
+  if (peers_.size() <= kFewMembers) return kPipeRing;
   return std::clamp(std::bit_floor(kAllRingsBytes / peers_.size()), kSmallestRing, kLargestRing);
 }
 
@@ -81,7 +83,9 @@ std::unique_ptr<SendChannel> GroupChannels::make_ring(int peer, Lane lane) {
   rings_.push_back(offset);
   auto* ring = new (world_.heap().at(offset)) RingHeader();
   ring->capacity = capacity;
-  auto channel = std::make_unique<RingSendChannel>(*ring, world_.doorbell(world_rank(peer)));
+  auto channel = std::make_unique<RingSendChannel>(
+      *ring, world_.doorbell(world_rank(peer)),
+      least_lent_bytes(OpKind::send, world_.crowding(), capacity));
   // The ring is announced empty; the first write rings the doorbell.
   own_block_.slots()[peer].rings[static_cast<int>(lane)].store(offset, std::memory_order_seq_cst);
   return channel;

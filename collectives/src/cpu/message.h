@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <utility>
 
@@ -31,6 +32,9 @@ struct Progress {
 
 class OutgoingMessage {
  public:
+  /// As least_lent: it is never lent.
+  static constexpr std::size_t kNeverLent = std::numeric_limits<std::size_t>::max();
+
   /// @param least_lent a smaller payload is not lent; 0: as the channel says
   OutgoingMessage(int peer, const Fingerprint& fingerprint, std::uint32_t tag, Bytes payload,
                   std::size_t least_lent = 0)

@@ -59,9 +59,11 @@ PointToPoint::PointToPoint(int rank, int size, Finished finished)
 bool PointToPoint::send_now(const ShortMessage& message, GroupChannels& channels) {
   SendChannel* const channel = channels.made_to(message.peer, Lane::point_to_point);
   const Bytes payload(static_cast<const std::byte*>(message.buffer.data), message.buffer.bytes());
-  if (channel == nullptr || !channel->has_room(sizeof(MessageHeader) + payload.size()))
+  if (channel == nullptr || payload.size() >= channel->least_lent() ||
+      !channel->has_room(sizeof(MessageHeader) + payload.size()))
     return false;
-  OutgoingMessage out(message.peer, message.fingerprint, message.tag, payload);
+  OutgoingMessage out(message.peer, message.fingerprint, message.tag, payload,
+                      OutgoingMessage::kNeverLent);
   channels.count_sent(message.peer, Lane::point_to_point, out.step(*channel));
   return true;
 }

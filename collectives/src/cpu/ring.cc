@@ -13,6 +13,9 @@ namespace dtrun::collectives::cpu {
 namespace {
 // Large messages are published piece by piece, so that both sides copy at the same time.
 constexpr std::size_t kPublishBytes = 32 << 10;
+// Of what a ring cannot hold, one call moves so much: a rank that sends and receives does both in
+// turn, while what the peer has written lies in a cache.
+constexpr std::size_t kBurstBytes = 128 << 10;
 // A producer is told what is read after so many bytes, or this part of the ring where that is less.
 // The rest looks taken to it even while the ring is empty.
 constexpr std::size_t kUntoldBytes = 4 << 10;
@@ -50,7 +53,8 @@ bool RingSendChannel::has_room(std::size_t bytes) {
 }
 
 std::size_t RingSendChannel::write(Bytes first, Bytes second) {
-  const std::size_t wanted = first.size() + second.size();
+  const std::size_t all = first.size() + second.size();
+  const std::size_t wanted = all > ring_.capacity ? std::min(all, kBurstBytes) : all;
   std::size_t taken = 0;
   while (taken < wanted) {
     std::size_t space = ring_.capacity - (written_ - read_);
@@ -59,7 +63,7 @@ std::size_t RingSendChannel::write(Bytes first, Bytes second) {
       space = ring_.capacity - (written_ - read_);
     }
     if (space == 0) break;
-    const std::size_t budget = std::min(space, kPublishBytes);
+    const std::size_t budget = std::min({space, kPublishBytes, wanted - taken});
     std::size_t put_now = 0;
     if (taken < first.size())
       put_now += put(first.subspan(taken, std::min(first.size() - taken, budget)));
@@ -82,6 +86,7 @@ bool RingReceiveChannel::has(std::size_t bytes) {
 }
 
 std::size_t RingReceiveChannel::read(std::span<std::byte> target) {
+  if (target.size() > ring_.capacity) target = target.first(std::min(target.size(), kBurstBytes));
   std::size_t filled = 0;
   while (filled < target.size()) {
     if (written_ == read_) {

@@ -33,13 +33,14 @@ constexpr std::size_t ring_bytes(std::size_t capacity) {
 
 class RingSendChannel : public SendChannel {
  public:
-  /// @param ring in this rank's heap; @param peer the consumer's doorbell
-  RingSendChannel(RingHeader& ring, Doorbell& peer) : ring_(ring), peer_(peer) {}
+  /// @param ring in this rank's heap; @param peer the consumer's doorbell @param least_lent of
+  /// fewer bytes no message is lent whose sender says nothing else; 0: what the ring cannot hold
+  RingSendChannel(RingHeader& ring, Doorbell& peer, std::size_t least_lent = 0)
+      : ring_(ring), peer_(peer), least_lent_(least_lent == 0 ? ring.capacity : least_lent) {}
   std::size_t write(Bytes first, Bytes second) override;
   bool has_room(std::size_t bytes) override;
   bool can_lend(Bytes payload) const override;
-  /// What the ring cannot hold: the sender waits for the receiver anyhow.
-  std::size_t least_lent() const override { return ring_.capacity; }
+  std::size_t least_lent() const override { return least_lent_; }
   std::uint64_t lend() override { return ++lent_; }
   bool is_returned(std::uint64_t number) const override {
     return ring_.returned.load(std::memory_order_seq_cst) >= number;
@@ -52,6 +53,7 @@ class RingSendChannel : public SendChannel {
 
   RingHeader& ring_;
   Doorbell& peer_;
+  const std::size_t least_lent_;
   std::uint64_t written_ = 0;
   std::uint64_t read_ = 0;  ///< as last seen
   std::uint64_t lent_ = 0;
