@@ -226,6 +226,38 @@ TEST_F(PointwiseTest, Bfloat16InPlaceOrWithARowIsWhatF32IsRounded) {
   EXPECT_EQ(target.to_vector(), (Values{1, 2, 3}));
 }
 
+// Such rows are written down often, and mapped many at once.
+TEST_F(PointwiseTest, ARowThatAllShareIsAsItsCopies) {
+  for (const std::int64_t length : {2, 7, 16, 33, 100, 256, 511, 512, 513}) {
+    for (const std::int64_t rows : {2, 5, 130, 700}) {
+      const LocalTensor numbers = randn({rows, length}, {.seed = 1});
+      const LocalTensor row = randn({length}, {.seed = 2}), third = randn({length}, {.seed = 3});
+      const auto copied = [&](const LocalTensor& a) {
+        return a.expand({rows, length}).contiguous();
+      };
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f64, DType::i64}) {
+        const LocalTensor a = (numbers * 9).to(dtype), b = (row * 9).to(dtype);
+        SCOPED_TRACE(testing::Message()
+                     << rows << " rows of " << length << " " << dtype_name(dtype));
+        for (const int threads : {1, 4}) {
+          set_num_threads(threads);
+          EXPECT_TRUE(same_bits(add(a, b), add(a, copied(b))));
+          EXPECT_TRUE(same_bits(sub(b, a), sub(copied(b), a)));
+          EXPECT_TRUE(same_bits(lt(a, b), lt(a, copied(b))));
+          LocalTensor changed = a.clone();
+          mul_(changed, b);
+          EXPECT_TRUE(same_bits(changed, mul(a, copied(b))));
+        }
+      }
+      // Of different dtypes, and of three operands of which two are shared.
+      EXPECT_TRUE(
+          same_bits(add(numbers.to(DType::bf16), row), add(numbers.to(DType::bf16), copied(row))));
+      EXPECT_TRUE(same_bits(where(gt(numbers, 0), row, third),
+                            where(gt(numbers, 0), copied(row), copied(third))));
+    }
+  }
+}
+
 TEST_F(PointwiseTest, WhatOverlapsTheTargetIsReadBefore) {
   const LocalTensor x = arange(6);
   add_(x.slice(0, 1, 6), x.slice(0, 0, 5));

@@ -99,6 +99,31 @@ TEST_F(RowsTest, BitsDependNeitherOnThreadsNorOnTheLayout) {
   }
 }
 
+// Short rows are brought and folded many at once.
+TEST_F(RowsTest, ARowsBitsDoNotDependOnHowManyThereAre) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    for (const std::int64_t length : {1, 15, 16, 17, 63, 64, 65, 200, 1024, 1030}) {
+      SCOPED_TRACE(testing::Message() << dtype_name(dtype) << " rows of " << length);
+      const LocalTensor x = randn({70, length}, {.seed = 1}).to(dtype);
+      const NormOptions options{.weight = randn({length}, {.seed = 2})};
+      const std::function<LocalTensor(const LocalTensor&)> functions[] = {
+          [](const LocalTensor& a) { return softmax(a, 1); },
+          [](const LocalTensor& a) { return log_softmax(a, 1); },
+          [&](const LocalTensor& a) { return layer_norm(a, options).output; },
+          [&](const LocalTensor& a) { return rms_norm(a, options).output; },
+          [](const LocalTensor& a) { return sum(a, {1}); },
+          [](const LocalTensor& a) { return amax(a, {1}); },
+          [](const LocalTensor& a) { return var(a, {1}); },
+          [](const LocalTensor& a) { return logsumexp(a, {1}); }};
+      for (const auto& function : functions) {
+        const LocalTensor all = function(x);
+        for (const std::int64_t row : {0, 3, 33, 69})
+          EXPECT_TRUE(have_same_bits(all.narrow(0, row, 1), function(x.narrow(0, row, 1))));
+      }
+    }
+  }
+}
+
 TEST_F(RowsTest, BitsOfConvolutionsDoNotDependOnThreads) {
   const LocalTensor x = randn({37, 4, 19, 23}, {.seed = 1}), w = randn({6, 2, 3, 3}, {.seed = 2});
   const ConvOptions options{.stride = {2, 1}, .padding = 1, .groups = 2};
