@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstdint>
 #include <functional>
-#include <ranges>
 
 #include "plan/step_cost.h"
 
@@ -15,7 +14,7 @@ namespace {
 /// What ranks send each other in so many messages takes one latency.
 constexpr double kMessagesPerLatency = 8;
 /// Axes that cut of which every exchange is listed: the list grows as the orders of the axes do.
-constexpr int kMostListed = 3;
+constexpr std::size_t kMostListed = 3;
 /// Axes of one dim of which an outer one may move alone.
 constexpr int kMostNested = 4;
 
@@ -189,24 +188,30 @@ class Listing {
     for (unsigned more = left; more != 0; more &= more - 1) {
       const auto axis = static_cast<std::size_t>(std::countr_zero(more));
       add_innermost(next, left, axis, state_);
-      if (target_.is_shard(axis) && target_[axis] != state_[axis])
-        add_innermost(next, left, axis, target_);
+      if (target_.is_shard(axis) && !cuts_alike(axis)) add_innermost(next, left, axis, target_);
     }
   }
   void add_innermost(const Layout& next, unsigned left, std::size_t axis, const Layout& cut) {
     if (comes_in_another_order(next, axis, cut.dim(axis))) return;
     Layout inside = next;
     inside.set(axis, cut);
-    order_.push_back(axis);
+    order_[ordered_++] = axis;
     add_orders(inside, left & ~(1U << axis));
-    order_.pop_back();
+    --ordered_;
+  }
+  /// In the state and the target, but for the order.
+  bool cuts_alike(std::size_t axis) const {
+    if (state_.dim(axis) != target_.dim(axis)) return false;
+    const bool is_ragged = state_.is_ragged(axis);
+    return is_ragged == target_.is_ragged(axis) &&
+           (!is_ragged || &state_.cut(axis) == &target_.cut(axis));
   }
   /// Axes of different dims may change places in the order of setting them: of all orders that give
   /// one layout only that is followed in which such an axis comes before a later one.
   bool comes_in_another_order(const Layout& next, std::size_t axis, int dim) const {
-    for (const std::size_t before : std::views::reverse(order_)) {
-      if (next.dim(before) == dim) return false;
-      if (before > axis) return true;
+    for (std::size_t i = ordered_; i-- > 0;) {
+      if (next.dim(order_[i]) == dim) return false;
+      if (order_[i] > axis) return true;
     }
     return false;
   }
@@ -214,8 +219,10 @@ class Listing {
   const Layout& state_;
   const Layout& target_;
   std::vector<Exchange>& list_;
-  unsigned cut_anew_ = 0;           ///< axes that alone go from some sizes of their parts to others
-  std::vector<std::size_t> order_;  ///< in which add_all() sets axes
+  unsigned cut_anew_ = 0;  ///< axes that alone go from some sizes of their parts to others
+  /// In which add_all() sets axes, and how many are set.
+  std::array<std::size_t, kMostListed> order_{};
+  std::size_t ordered_ = 0;
 };
 
 }  // namespace
@@ -238,7 +245,8 @@ void list_exchanges(const Layout& state, const Layout& target, Links links,
                     std::vector<Exchange>& list) {
   list.clear();
   Listing listing(state, target, list);
-  if (std::popcount(axes_that_cut(state)) <= kMostListed) return listing.add_all();
+  if (std::popcount(axes_that_cut(state)) <= static_cast<int>(kMostListed))
+    return listing.add_all();
   unsigned leaving = 0, terms = 0;
   for (std::size_t axis = 0; axis < state.axes(); ++axis) {
     const bool moves = state.is_shard(axis) && state.differs_on(axis, target);
