@@ -13,7 +13,8 @@ namespace {
 
 /// What ranks send each other in so many messages takes one latency.
 constexpr double kMessagesPerLatency = 8;
-/// Axes that cut of which every exchange is listed: the list grows as the orders of the axes do.
+/// Axes of which every exchange is listed: the list grows as the orders of the axes do, and with
+/// the states of other axes that move, too, a search would take milliseconds.
 constexpr std::size_t kMostListed = 3;
 /// Axes of one dim of which an outer one may move alone.
 constexpr int kMostNested = 4;
@@ -24,6 +25,14 @@ bool contains(unsigned axes, std::size_t axis) {
 
 bool are_several(unsigned axes) {
   return (axes & (axes - 1)) != 0;
+}
+
+/// Those that are not Replicate, before or after.
+bool are_few(const Layout& state, const Layout& target) {
+  std::size_t count = 0;
+  for (std::size_t axis = 0; axis < state.axes(); ++axis)
+    count += static_cast<std::size_t>(!state.is_replicate(axis) || !target.is_replicate(axis));
+  return count <= kMostListed;
 }
 
 unsigned axes_that_cut(const Layout& layout) {
@@ -245,8 +254,7 @@ void list_exchanges(const Layout& state, const Layout& target, Links links,
                     std::vector<Exchange>& list) {
   list.clear();
   Listing listing(state, target, list);
-  if (std::popcount(axes_that_cut(state)) <= static_cast<int>(kMostListed))
-    return listing.add_all();
+  if (are_few(state, target)) return listing.add_all();
   unsigned leaving = 0, terms = 0;
   for (std::size_t axis = 0; axis < state.axes(); ++axis) {
     const bool moves = state.is_shard(axis) && state.differs_on(axis, target);

@@ -24,12 +24,12 @@ enum class Links : bool { alike, different };
 Links links_of(const CostModel& costs);
 
 /// Those on the way from `state` to `target` of several axes, or of one that is cut into other
-/// sizes. Of up to three axes that cut, all: each axis stays, ends or goes to its target, in every
-/// order. Of more, those of all axes that move at once, and, where some have nothing to do with the
-/// others, of those alone. An axis that is to be Partial stays at its dim, or comes to be the
-/// innermost one there. And of each axis alone that others cut further and that will not cut: it
-/// ends, or comes to be the innermost one. Where links differ, also of such an axis that will cut
-/// another dim.
+/// sizes. Where no more than three axes have anything but Replicate, all: each stays, ends or goes
+/// to its target, in every order. Else those of all axes that move at once, and, where some have
+/// nothing to do with the others, of those alone. An axis that is to be Partial stays at its dim,
+/// or comes to be the innermost one there. And of each axis alone that others cut further and that
+/// will not cut: it ends, or comes to be the innermost one. Where links differ, also of such an
+/// axis that will cut another dim.
 /// @param list is overwritten; reused, because a search calls this thousands of times
 void list_exchanges(const Layout& state, const Layout& target, Links links,
                     std::vector<Exchange>& list);
