@@ -12,10 +12,12 @@
 namespace dtrun::collectives::cpu {
 namespace {
 
+using Attendance = Drivable::Attendance;
+
 /// Is attended, and idle, as the test wants, and counts.
 class CountedDrivable : public Drivable {
  public:
-  explicit CountedDrivable(bool is_attended) : is_attended_(is_attended) {}
+  explicit CountedDrivable(Attendance attendance) : attendance_(attendance) {}
   Outcome drive() override {
     const std::scoped_lock lock(mutex_);
     ++drives_;
@@ -23,15 +25,15 @@ class CountedDrivable : public Drivable {
     return outcome_;
   }
   base::Deadline next_look() override { return base::Deadline::never(); }
-  bool is_attended() override {
+  Attendance attendance() override {
     const std::scoped_lock lock(mutex_);
     ++questions_;
     changed_.notify_all();
-    return is_attended_;
+    return attendance_;
   }
-  void set_attended(bool is_attended) {
+  void set_attendance(Attendance attendance) {
     const std::scoped_lock lock(mutex_);
-    is_attended_ = is_attended;
+    attendance_ = attendance;
   }
   void set_outcome(Outcome outcome) {
     const std::scoped_lock lock(mutex_);
@@ -57,7 +59,7 @@ class CountedDrivable : public Drivable {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool is_attended_;
+  Attendance attendance_;
   Outcome outcome_ = Outcome::waiting;
   int drives_ = 0;
   int questions_ = 0;
@@ -74,7 +76,7 @@ class ProgressThreadTest : public testing::Test {
 };
 
 TEST_F(ProgressThreadTest, WhatItsOwnerMovesIsLeftToItAndNobodyNeedRing) {
-  CountedDrivable attended(true);
+  CountedDrivable attended(Attendance::moves);
   thread_.add(attended);
   attended.await_questions(5);
   EXPECT_EQ(attended.drives(), 0);
@@ -84,14 +86,14 @@ TEST_F(ProgressThreadTest, WhatItsOwnerMovesIsLeftToItAndNobodyNeedRing) {
 
 // Nobody says that the owner has gone, or does something else.
 TEST_F(ProgressThreadTest, WhatItsOwnerMovesNoMoreIsMoved) {
-  CountedDrivable drivable(true);
+  CountedDrivable drivable(Attendance::moves);
   thread_.add(drivable);
   drivable.await_questions(2);
-  drivable.set_attended(false);
+  drivable.set_attendance(Attendance::none);
   drivable.await_drives(1);
   // It is left again to an owner that comes back.
   const int asked = drivable.questions();
-  drivable.set_attended(true);
+  drivable.set_attendance(Attendance::moves);
   doorbell_.ring();
   drivable.await_questions(asked + 5);
   EXPECT_EQ(doorbell_.sleepers.load(), 0U);
@@ -99,7 +101,7 @@ TEST_F(ProgressThreadTest, WhatItsOwnerMovesNoMoreIsMoved) {
 }
 
 TEST_F(ProgressThreadTest, OneThatIsAttendedDoesNotHoldUpAnother) {
-  CountedDrivable attended(true), left(false);
+  CountedDrivable attended(Attendance::moves), left(Attendance::none);
   thread_.add(attended);
   attended.await_questions(2);
   thread_.add(left);
@@ -108,13 +110,35 @@ TEST_F(ProgressThreadTest, OneThatIsAttendedDoesNotHoldUpAnother) {
   thread_.remove(attended);
 }
 
+// The nap is a long one by then, and ends with the word that the owner is awake.
+TEST_F(ProgressThreadTest, WhatItsSleepingOwnerLeavesIsMoved) {
+  CountedDrivable drivable(Attendance::asleep);
+  thread_.add(drivable);
+  drivable.await_questions(12);
+  EXPECT_EQ(drivable.drives(), 0);
+  drivable.set_attendance(Attendance::none);
+  thread_.end_long_nap();
+  drivable.await_drives(1);
+  thread_.remove(drivable);
+}
+
+TEST_F(ProgressThreadTest, OneThatIsAddedInALongNapIsMoved) {
+  CountedDrivable asleep(Attendance::asleep), left(Attendance::none);
+  thread_.add(asleep);
+  asleep.await_questions(12);
+  thread_.add(left);
+  left.await_drives(1);
+  thread_.remove(left);
+  thread_.remove(asleep);
+}
+
 // Only when it has been driven and had nothing to do, not because somebody attended to it.
 TEST_F(ProgressThreadTest, AnAttendedOneStaysUntilItIsIdle) {
-  CountedDrivable drivable(true);
+  CountedDrivable drivable(Attendance::moves);
   thread_.add(drivable);
   drivable.await_questions(3);
   drivable.set_outcome(Drivable::Outcome::idle);
-  drivable.set_attended(false);
+  drivable.set_attendance(Attendance::none);
   drivable.await_drives(1);
   // Idle, and added again.
   drivable.set_outcome(Drivable::Outcome::waiting);

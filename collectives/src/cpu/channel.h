@@ -60,6 +60,8 @@ class ReceiveChannel {
   }
   /// All of the lent payload that came first was fetched.
   virtual void give_back() {}
+  /// has() is true of no more.
+  virtual std::size_t most_at_once() const { return 0; }
   /// Whether read() would give so many bytes now, as far as shared memory tells.
   virtual bool has(std::size_t) { return false; }
   /// The connection has ended; nothing more will come.

@@ -100,7 +100,7 @@ void CollectiveOperation::begin_step() {
 
 /// All is sent; the parts that have come are the first of the only step's.
 void CollectiveOperation::go_on_from(const DeliverySteps& begun) {
-  if (parcels_) parcels_->go_on();
+  if (parcels_) parcels_->set_shown();
   begin_step();
   beside_done_ = true;
   sends_.clear();

@@ -76,7 +76,7 @@ bool DeliverySteps::receive(const Deliveries& all, const CollectiveView& collect
 
 bool DeliverySteps::receive_message(int peer, std::span<std::byte> target, const Fingerprint& print,
                                     GroupChannels& channels) {
-  ReceiveChannel* const channel = channels.made_from(peer, kLane);
+  ReceiveChannel* const channel = channels.from(peer, kLane);
   if (channel == nullptr) return false;
   if (!begun_.has_header()) {
     channels.count_received(peer, kLane, begun_.step_header(*channel));

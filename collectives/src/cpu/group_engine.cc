@@ -28,6 +28,20 @@ constexpr auto kWatchInterval = std::chrono::seconds(1);
 /// A waiting rank polls this long before it sleeps. A wake-up costs less than this.
 constexpr auto kSpin = std::chrono::microseconds(30);
 
+/// Counts a thread while it sleeps.
+class Asleep {
+ public:
+  explicit Asleep(std::atomic<int>& count) : count_(count) {
+    count_.fetch_add(1, std::memory_order_seq_cst);
+  }
+  ~Asleep() { count_.fetch_sub(1, std::memory_order_seq_cst); }
+  Asleep(const Asleep&) = delete;
+  Asleep& operator=(const Asleep&) = delete;
+
+ private:
+  std::atomic<int>& count_;
+};
+
 std::vector<int> global_ranks_of(const World& world, const GroupSpec& spec) {
   std::vector<int> ranks;
   for (const int world_rank : spec.world_ranks) ranks.push_back(world.card(world_rank).global_rank);
@@ -184,7 +198,8 @@ void GroupEngine::drive_in_background() {
 // ---- driving
 
 bool GroupEngine::step(Asks asks) {
-  if (asks == Asks::for_a_poll) {
+  // Where ranks share cores a poll yields, and one more call is nothing beside that.
+  if (asks == Asks::for_a_poll && world_->crowding() != Crowding::crowded) {
     channels_.sockets().look_or_try();
   } else {
     channels_.sockets().look();
@@ -256,14 +271,18 @@ Drivable::Outcome GroupEngine::drive() {
 }
 
 Drivable::Outcome GroupEngine::drive_for_owner() {
-  moves_by_owner_.fetch_add(1, std::memory_order_relaxed);
+  driven_ns_.store(monotonic_ns(), std::memory_order_relaxed);
   return drive();
 }
 
-bool GroupEngine::is_attended() {
-  const std::uint32_t moves = moves_by_owner_.load(std::memory_order_relaxed);
-  return std::exchange(moves_seen_, moves) != moves ||
-         owners_asleep_.load(std::memory_order_relaxed) > 0;
+Drivable::Attendance GroupEngine::attendance() {
+  // Who drives more seldom computes between, or waits in another group.
+  constexpr std::int64_t kMomentNs = 100'000;
+  if (asleep_.load(std::memory_order_seq_cst) > 0) return Attendance::asleep;
+  const std::uint32_t looks = looks_.load(std::memory_order_relaxed);
+  if (std::exchange(looks_seen_, looks) != looks) return Attendance::moves;
+  const bool is_driven = monotonic_ns() - driven_ns_.load(std::memory_order_relaxed) < kMomentNs;
+  return is_driven ? Attendance::moves : Attendance::none;
 }
 
 bool GroupEngine::drive_a_while(const std::vector<std::shared_ptr<Operation>>& operations) {
@@ -272,7 +291,7 @@ bool GroupEngine::drive_a_while(const std::vector<std::shared_ptr<Operation>>& o
   const Crowding crowding = world_->crowding();
   const Deadline end = Deadline::after(time_to_exchange(crowding));
   for (int look = 0; look == 0 || !end.expired(); ++look) {
-    moves_by_owner_.fetch_add(1, std::memory_order_relaxed);
+    looks_.fetch_add(1, std::memory_order_relaxed);
     {
       const std::scoped_lock lock(mutex_);
       if (step_all(Asks::for_a_poll)) world_->doorbell().ring();
@@ -377,7 +396,7 @@ bool GroupEngine::spin(const Operation& operation) {
   constexpr int kLooksPerClock = 8;
   Deadline::Clock::time_point idle_since{};
   for (int look = 0; !operation.done(); ++look) {
-    moves_by_owner_.fetch_add(1, std::memory_order_relaxed);
+    looks_.fetch_add(1, std::memory_order_relaxed);
     bool moved;
     {
       const std::scoped_lock lock(mutex_);
@@ -411,9 +430,11 @@ void GroupEngine::await_ring(Operation& operation, Deadline deadline) {
   }
   world_->record().waiting_for(operation.record_number, waiting_for);
   const Deadline next = next_look().earlier(deadline);
-  owners_asleep_.fetch_add(1, std::memory_order_relaxed);
-  world_->await_ring(ticket, next);
-  owners_asleep_.fetch_sub(1, std::memory_order_relaxed);
+  {
+    const Asleep asleep(asleep_);
+    world_->await_ring(ticket, next);
+  }
+  world_->progress_thread().end_long_nap();
 }
 
 void GroupEngine::finished(Operation& operation) {

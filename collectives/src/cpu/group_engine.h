@@ -135,7 +135,7 @@ class GroupEngine : public GroupListener,
   /// Polls until they are done, but not for long. @return whether they are
   bool drive_a_while(const std::vector<std::shared_ptr<Operation>>& operations);
   base::Deadline next_look() override;
-  bool is_attended() override;
+  Attendance attendance() override;
 
   void on_frame(int world_rank, const Frame& frame) override;
   void on_data_connection(int world_rank, const DataHello& hello, base::UniqueFd fd) override;
@@ -237,12 +237,13 @@ class GroupEngine : public GroupListener,
   /// For the watcher thread: it holds the world's list of groups, which a callback may need. The
   /// progress thread has all that a Work is for, and comes when the doorbell rings.
   EngineMutex::Quiet watchers_mutex_{mutex_};
-  /// Whether the progress thread can keep off: how often threads of the owner's have moved the
-  /// operations, as it is and as that thread saw it last, and how many of them sleep until they
-  /// can.
-  std::atomic<std::uint32_t> moves_by_owner_{0};
-  std::uint32_t moves_seen_ = 0;
-  std::atomic<int> owners_asleep_{0};
+  // For attendance(): how often waiting threads have looked whether anything moves, and how often
+  // they had when it was asked last; how many of them sleep; and when a thread that does not wait
+  // looked last, for a new operation or to know whether one is done.
+  std::atomic<std::uint32_t> looks_{0};
+  std::uint32_t looks_seen_ = 0;
+  std::atomic<int> asleep_{0};
+  std::atomic<std::int64_t> driven_ns_{0};
   GroupChannels channels_;
   const MachineLists machine_lists_;
   const GroupPlace place_;

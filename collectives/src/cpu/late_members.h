@@ -22,8 +22,9 @@ class LateMembers {
   /// @param is_shown this rank's post @throws LeftError, Disagreement, EarlierDisagreement
   void require_come(const GroupChannels& channels, bool is_shown) const {
     for (int peer = 0; channels.anybody_left() && peer < meeting_.size(); ++peer) {
-      const bool has_come = is_shown ? meeting_.has_come(peer) : meeting_.is_ahead(peer);
-      if (!channels.has_left(peer) || has_come) continue;
+      // Asked first: what the peer posted before it left is seen below.
+      if (!channels.has_left(peer)) continue;
+      if (is_shown ? meeting_.has_come(peer) : meeting_.is_ahead(peer)) continue;
       meeting_.compare_with_those_behind();
       throw LeftError{peer};
     }

@@ -17,8 +17,8 @@ namespace dtrun::collectives::cpu {
 
 class Parcels {
  public:
-  /// Of what lies beside one post. So many find room for all calls that a rank may be ahead;
-  /// messages have more room.
+  /// Of what lies beside one post. So many find room for all but one of the calls that a rank may
+  /// be ahead; messages have more room.
   static constexpr std::size_t kMostBytes = PayloadRing::kBytes / kAhead;
   static_assert(kMostBytes < Post::kInMessages);
 
@@ -30,15 +30,15 @@ class Parcels {
   /// @throws Disagreement, EarlierDisagreement; Error kSystem without memory
   bool show(Meeting& meeting, Meeting::Room room);
   bool is_shown() const { return is_shown_; }
-  /// Another object has shown it.
-  void go_on() { is_shown_ = true; }
+  /// Another object, from which this one takes over, has shown it.
+  void set_shown() { is_shown_ = true; }
 
   enum class Found { nothing, part, word_of_message };
   /// Takes the part that the peer gives to this rank, if its post is there and has it.
   /// @throws Disagreement, EarlierDisagreement; Error kSystem where the peer's memory cannot be
   /// mapped
   Found take(int peer, std::span<std::byte> part, Meeting& meeting) const;
-  /// All parts have come.
+  /// All parts have come: tells the meeting, where this rank has seen all others.
   void end(Meeting& meeting) const;
 
  private:

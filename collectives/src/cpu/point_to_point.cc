@@ -81,7 +81,7 @@ Taken PointToPoint::receive_now(const ShortMessage& message, GroupChannels& chan
   const MessageHeader& header = peer.incoming.header();
   const std::size_t bytes = message.buffer.bytes();
   // An operation says what is wrong, and waits for what is long.
-  if (header.tag != message.tag || header.lent_at != 0 ||
+  if (header.tag != message.tag || header.lent_at != 0 || bytes > channel->most_at_once() ||
       !is_asked_for(header, message.fingerprint, bytes))
     return Taken::other_way;
   if (!channel->has(bytes)) return Taken::not_yet;

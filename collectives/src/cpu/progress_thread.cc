@@ -19,8 +19,8 @@ ProgressThread::~ProgressThread() {
 
 void ProgressThread::add(Drivable& drivable) {
   const std::scoped_lock lock(mutex_);
-  // A nap goes on: who adds moves it.
-  if (drivables_.empty()) changed_->notify_all();
+  // A short nap goes on: who adds moves it.
+  if (drivables_.empty() || is_long_nap_.load(std::memory_order_seq_cst)) changed_->notify_all();
   if (std::find(drivables_.begin(), drivables_.end(), &drivable) == drivables_.end())
     drivables_.push_back(&drivable);
   if (!thread_.joinable()) thread_ = start_quiet_thread("dtrun-progress", [this] { run(); });
@@ -34,26 +34,48 @@ void ProgressThread::remove(Drivable& drivable) {
 }
 
 void ProgressThread::run() {
+  using Attendance = Drivable::Attendance;
   std::unique_lock lock(mutex_);
+  std::chrono::milliseconds nap = kNap;
   while (!stopping_) {
     changed_->wait(lock, [this] { return stopping_ || !drivables_.empty(); });
-    if (can_keep_off()) {
-      if (!stopping_ && !drivables_.empty()) changed_->wait_for(lock, kNap);
+    const Attendance now = attendance();
+    if (now != Attendance::none) {
+      nap = now == Attendance::asleep ? std::min(2 * nap, kLongestNap) : kNap;
+      take_nap(lock, nap);
       continue;
     }
+    nap = kNap;
     // Always counted as asleep: it does not spin, so peers must ring for all that they publish.
     const Sleeper sleeper(doorbell_);
-    do {
+    while (!stopping_ && !drivables_.empty()) {
       round(lock);
-    } while (!stopping_ && !drivables_.empty() && !can_keep_off());
+      if (attendance() != Attendance::none) break;
+    }
   }
 }
 
-bool ProgressThread::can_keep_off() {
-  if (!keeps_off_) return false;
-  bool are_attended = true;
-  for (Drivable* drivable : drivables_) are_attended &= drivable->is_attended();
-  return are_attended;
+Drivable::Attendance ProgressThread::attendance() {
+  Drivable::Attendance least =
+      keeps_off_ ? Drivable::Attendance::asleep : Drivable::Attendance::none;
+  for (Drivable* drivable : drivables_) least = std::min(least, drivable->attendance());
+  return least;
+}
+
+void ProgressThread::take_nap(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds nap) {
+  if (stopping_ || drivables_.empty()) return;
+  if (nap > kNap) {
+    is_long_nap_.store(true, std::memory_order_seq_cst);
+    // Whoever has woken up since the last question may not have seen that.
+    if (attendance() != Drivable::Attendance::asleep) nap = std::chrono::milliseconds(0);
+  }
+  changed_->wait_for(lock, nap);
+  is_long_nap_.store(false, std::memory_order_seq_cst);
+}
+
+void ProgressThread::notify() {
+  const std::scoped_lock lock(mutex_);
+  changed_->notify_all();
 }
 
 void ProgressThread::round(std::unique_lock<std::mutex>& lock) {

@@ -4,6 +4,7 @@
 // moves the operations itself, and looks once in a while whether that is still so. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -28,9 +29,11 @@ class Drivable {
   /// Asked before each sleep. By when drive() must be called again although nobody rang; what moves
   /// from now on rings.
   virtual base::Deadline next_look() = 0;
-  /// Its owner has moved it since the last question, or will as soon as it is rung. Who owns it and
-  /// does something else meanwhile, such as a callback, says no.
-  virtual bool is_attended() = 0;
+  /// What its owner's threads do. moves: one has moved it since the last question, or a moment ago.
+  /// asleep: one sleeps, and will move it as soon as it is rung. none: they do something else, such
+  /// as a callback.
+  enum class Attendance { none, moves, asleep };
+  virtual Attendance attendance() = 0;
 };
 
 class ProgressThread {
@@ -57,13 +60,22 @@ class ProgressThread {
   }
   /// When this returns, the thread neither drives it nor will.
   void remove(Drivable& drivable);
+  /// An owner that was asleep is awake, and may move nothing more.
+  void end_long_nap() {
+    if (is_long_nap_.load(std::memory_order_seq_cst)) notify();
+  }
 
  private:
-  /// How late it may be with what nobody attends to any more.
-  static constexpr std::chrono::milliseconds kNap{1};
+  /// Between two looks whether owners still attend. Where they sleep it becomes longer from look to
+  /// look, and end_long_nap() ends it. So what nobody attends to any more may wait for two short
+  /// ones.
+  static constexpr std::chrono::milliseconds kNap{1}, kLongestNap{64};
 
   void run();
-  bool can_keep_off();
+  void notify();
+  /// The least of all. none, too, where this thread never keeps off.
+  Drivable::Attendance attendance();
+  void take_nap(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds nap);
   void round(std::unique_lock<std::mutex>& lock);
 
   Doorbell& doorbell_;
@@ -72,6 +84,7 @@ class ProgressThread {
   std::unique_ptr<std::condition_variable> changed_ = std::make_unique<std::condition_variable>();
   std::vector<Drivable*> drivables_;
   bool keeps_off_ = false;
+  std::atomic<bool> is_long_nap_{false};
   bool driving_ = false;
   bool stopping_ = false;
   std::thread thread_;

@@ -30,12 +30,12 @@ Readiness& ReadySockets::add(int fd, Direction direction) {
   event.data.u64 = sockets_.size();
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
     throw system_error("watch the other ranks", World::kLeaveThemOpen);
-  return sockets_.emplace_back(may_try_);
+  return sockets_.emplace_back(tries_, sockets_.size());
 }
 
 void ReadySockets::look() {
-  may_try_ = false;
-  tries_ = 0;
+  tries_.may_try = false;
+  polls_ = 0;
   if (!epoll_) return;
   // What does not fit is told at the next look, and before a sleep.
   std::array<epoll_event, 64> events;
@@ -51,13 +51,15 @@ void ReadySockets::look() {
 }
 
 void ReadySockets::look_or_try() {
-  // Of many, one that is waited for may be none of those that come first.
+  // Of many, the one that is waited for may have a long time to wait for its turn.
   constexpr std::size_t kFew = 6;
   // The end of a connection that nobody reads is seen by look() alone.
-  constexpr int kTries = 16;
-  if (sockets_.size() > kFew || may_try_ || tries_ == kTries) return look();
-  may_try_ = true;
-  ++tries_;
+  constexpr int kPolls = 16;
+  if (sockets_.size() > kFew || polls_ == kPolls) return look();
+  ++polls_;
+  // Of those whose turn it was, nobody asked.
+  if (tries_.may_try) tries_.after = -1;
+  tries_.may_try = true;
 }
 
 void ReadySockets::ring_when_ready() {

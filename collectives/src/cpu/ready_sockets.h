@@ -3,6 +3,7 @@
 // sleeper, room to write too. Owned by the group's channels and used under the engine's lock.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 
@@ -12,16 +13,24 @@ namespace dtrun::collectives::cpu {
 
 class World;
 
+/// Who may try a connection of which nothing is known, at one look.
+struct Tries {
+  bool may_try = false;
+  /// Only one that was added after that one may: whoever asks at each look would take all tries.
+  std::ptrdiff_t after = -1;
+};
+
 /// What is known about one connection. Until it is tried, it may be ready.
 class Readiness {
  public:
-  /// @param may_try of all connections together: the next one that is not ready may be tried
-  explicit Readiness(bool& may_try) : may_try_(may_try) {}
+  /// @param tries of all connections together @param number of this one
+  Readiness(Tries& tries, std::size_t number)
+      : tries_(tries), number_(static_cast<std::ptrdiff_t>(number)) {}
   bool is_ready() const { return ready_ || ended_; }
   /// Also where nothing is known, if this look leaves that to whoever asks first.
   bool may_read() {
-    if (!is_ready() && may_try_) {
-      may_try_ = false;
+    if (!is_ready() && tries_.may_try && number_ > tries_.after) {
+      tries_ = {.may_try = false, .after = number_};
       ready_ = true;
     }
     return is_ready();
@@ -33,7 +42,8 @@ class Readiness {
   void note(std::uint32_t events);
 
  private:
-  bool& may_try_;
+  Tries& tries_;
+  const std::ptrdiff_t number_;
   bool ready_ = true;
   /// The end of a connection is told once, maybe together with its last bytes.
   bool ended_ = false;
@@ -51,9 +61,9 @@ class ReadySockets {
   Readiness& add(int fd, Direction direction);
   /// Brings what is known up to date: one system call, none where there are no connections.
   void look();
-  /// The same for somebody who polls: where there are few connections, mostly the first read of one
-  /// that is not ready tries it instead, which saves the call that says so. Not before a sleep:
-  /// what was read so would end it at once.
+  /// The same for somebody who polls: where there are few connections, mostly a read of one that is
+  /// not ready tries it instead, which saves the call that says so. The connections that are asked
+  /// for take turns. Not before a sleep: what was read so would end it at once.
   void look_or_try();
   /// Somebody is about to sleep: the doorbell rings once one of the sockets has become ready since
   /// the last look(), or becomes so. Must be asked for before every sleep. @throws Error kSystem
@@ -68,8 +78,8 @@ class ReadySockets {
   /// reported after it is closed here, so a report must not carry the address of a channel.
   std::deque<Readiness> sockets_;
   bool any_ended_ = false;
-  bool may_try_ = false;
-  int tries_ = 0;  ///< since the last look()
+  Tries tries_;
+  int polls_ = 0;  ///< since the last look()
 };
 
 }  // namespace dtrun::collectives::cpu

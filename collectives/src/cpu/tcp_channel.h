@@ -1,7 +1,7 @@
 // TCP channels: one connection, the only one of its direction, group and lane or one of several
 // (striped_channel.h); non-blocking; the side that sends has connected. So a receiving side that
-// closes with bytes unread resets nothing that it has sent itself. It is read only where
-// ReadySockets says that something has come.
+// closes with bytes unread resets nothing that it has sent itself. It is read where ReadySockets
+// says that something has come, or that it may be tried.
 #pragma once
 
 #include <memory>
