@@ -34,6 +34,8 @@ GroupChannels::GroupChannels(World& world, const GroupSpec& spec)
       own_block_(block(spec.rank)),
       sockets_(world),
       peers_(spec.world_ranks.size()),
+      ring_capacity_(
+          std::clamp(std::bit_floor(kAllRingsBytes / peers_.size()), kSmallestRing, kLargestRing)),
       meetings_{Meeting(world, spec, table_, Lane::prompt),
                 Meeting(world, spec, table_, Lane::bulk)} {}
 
@@ -71,12 +73,8 @@ void GroupChannels::ring_local_members() {
       world_.doorbell(world_rank(peer)).ring_sleepers();
 }
 
-std::size_t GroupChannels::ring_capacity() const {
-  return std::clamp(std::bit_floor(kAllRingsBytes / peers_.size()), kSmallestRing, kLargestRing);
-}
-
 std::unique_ptr<SendChannel> GroupChannels::make_ring(int peer, Lane lane) {
-  const std::size_t capacity = ring_capacity();
+  const std::size_t capacity = ring_capacity_;
   const Offset offset = world_.heap().allocate(ring_bytes(capacity));
   rings_.push_back(offset);
   auto* ring = new (world_.heap().at(offset)) RingHeader();

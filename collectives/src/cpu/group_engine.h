@@ -152,8 +152,8 @@ class GroupEngine : public GroupListener,
   void meet_now(const CollectiveView& collective, const Situation& situation, int looks,
                 base::Deadline::Duration timeout, std::shared_ptr<Operation>& rest);
   /// @return false: nothing was done
-  bool deliver_now(const CollectiveView& collective, const Situation& situation, int looks,
-                   base::Deadline::Duration timeout, std::shared_ptr<Operation>& rest);
+  bool deliver_now(const CollectiveView& collective, int looks, base::Deadline::Duration timeout,
+                   std::shared_ptr<Operation>& rest);
   bool step_all();
   /// May throw what an operation throws.
   bool step();

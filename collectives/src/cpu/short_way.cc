@@ -7,6 +7,7 @@
 #include "collective_operation.h"
 #include "dtrun/base/log.h"
 #include "group_engine.h"
+#include "parts.h"
 #include "pause.h"
 #include "shared_operation.h"
 #include "short_call.h"
@@ -17,10 +18,17 @@ using base::Deadline;
 
 namespace {
 
-Collective owned(const CollectiveView& collective, Deadline::Duration timeout) {
-  Collective owned{{collective.inputs.begin(), collective.inputs.end()},
-                   {collective.outputs.begin(), collective.outputs.end()},
-                   {}};
+/// @param ranks of the group
+Collective owned(const CollectiveView& collective, int ranks, Deadline::Duration timeout) {
+  Collective owned;
+  const Buffer empty{.dtype = collective.fingerprint.dtype};
+  if (const PartPeers* const peers = collective.peers) {
+    owned.inputs = for_all_ranks(collective.inputs, peers->of_inputs, ranks, empty);
+    owned.outputs = for_all_ranks(collective.outputs, peers->of_outputs, ranks, empty);
+  } else {
+    owned.inputs.assign(collective.inputs.begin(), collective.inputs.end());
+    owned.outputs.assign(collective.outputs.begin(), collective.outputs.end());
+  }
   owned.call.fingerprint = collective.fingerprint;
   owned.call.deadline = Deadline::after(timeout);
   return owned;
@@ -74,16 +82,22 @@ void GroupEngine::log_in_place(const Fingerprint& fingerprint) const {
 
 bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration timeout) {
   if (!meeting(Lane::prompt).possible()) return false;
+  std::shared_ptr<Operation> rest;
+  if (collective.peers != nullptr) {
+    require_own_process();
+    if (!deliver_now(collective, looks_of(world_->crowding()), timeout, rest)) return false;
+    if (rest) wait(*rest, Deadline::never());
+    return true;
+  }
   const Situation situation = situation_of(collective);
   const Algorithm algorithm = choose_algorithm(situation);
   const bool delivers =
       algorithm.way == Way::messages && Deliveries::make_up(situation.kind) && size() > 1;
   if (algorithm.way != Way::post && !delivers) return false;
   require_own_process();
-  std::shared_ptr<Operation> rest;
   if (!delivers) {
     meet_now(collective, situation, algorithm.looks, timeout, rest);
-  } else if (!deliver_now(collective, situation, algorithm.looks, timeout, rest)) {
+  } else if (!deliver_now(collective, algorithm.looks, timeout, rest)) {
     return false;
   }
   if (rest) wait(*rest, Deadline::never());
@@ -105,22 +119,23 @@ void GroupEngine::meet_now(const CollectiveView& collective, const Situation& si
   std::uint64_t number = 0;
   if (is_eventless() && take_now(plan, steps, looks, number)) return;
   if (collective.short_call != nullptr) collective.short_call->wait();
-  rest = std::make_shared<SharedOperation>(shared_from_this(), owned(collective, timeout),
+  rest = std::make_shared<SharedOperation>(shared_from_this(), owned(collective, size(), timeout),
                                            situation, Way::post, steps);
   rest->record_number = number;
   enqueue(rest);
 }
 
-bool GroupEngine::deliver_now(const CollectiveView& collective, const Situation& situation,
-                              int looks, Deadline::Duration timeout,
-                              std::shared_ptr<Operation>& rest) {
-  const Deliveries all(situation.kind, spec_.rank, size(), collective.root(),
-                       empty_parts_of(collective.fingerprint));
+bool GroupEngine::deliver_now(const CollectiveView& collective, int looks,
+                              Deadline::Duration timeout, std::shared_ptr<Operation>& rest) {
+  const Deliveries all = collective.peers != nullptr
+                             ? Deliveries(*collective.peers)
+                             : Deliveries(collective.kind(), spec_.rank, size(), collective.root(),
+                                          empty_parts_of(collective.fingerprint));
   const std::scoped_lock lock(mutex_);
   if (!is_eventless() ||
-      !DeliverySteps::can_begin(all, collective, least_lent_in(situation.kind), channels_))
+      !DeliverySteps::can_begin(all, collective, least_lent_in(collective.kind()), channels_))
     return false;
-  if (says_ways_) log_way(collective, situation, Way::messages);
+  if (says_ways_) log_way(collective, situation_of(collective), Way::messages);
   const std::uint64_t bytes = collective.bytes();
   require_sound(collective.fingerprint, bytes);
   RankRecord& record = world_->record();
@@ -143,8 +158,8 @@ bool GroupEngine::deliver_now(const CollectiveView& collective, const Situation&
   } while (left.again(call));
   if (call != nullptr) call->wait();
   record.go_on(number);
-  rest = make_collective_operation(shared_from_this(), owned(collective, timeout), situation,
-                                   Way::messages, &steps);
+  rest = make_collective_operation(shared_from_this(), owned(collective, size(), timeout),
+                                   situation_of(collective), Way::messages, &steps);
   rest->record_number = number;
   enqueue(rest);
   return true;
