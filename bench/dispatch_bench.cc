@@ -154,6 +154,31 @@ void all_reduce_between_ranks(benchmark::State& state) {
 }
 BENCHMARK(all_reduce_between_ranks)->Arg(8)->Arg(1024)->Iterations(kCallsBetweenRanks);
 
+/// Rows of `state.range()` times four elements from the first half of the ranks to the second.
+void redistribute_to_the_other_half_between_ranks(benchmark::State& state) {
+  const int ranks = dist::get_world_size(), half = ranks / 2;
+  std::vector<int> first, second;
+  for (int i = 0; i < ranks; ++i) (i < half ? first : second).push_back(i);
+  const DeviceMesh from("cpu", first), to("cpu", second);
+  const Tensor rows = ones({state.range() * half, 4}, from, {Shard(0)});
+  for (auto _ : state) benchmark::DoNotOptimize(rows.redistribute(to, {Shard(0)}));
+}
+BENCHMARK(redistribute_to_the_other_half_between_ranks)->Arg(8)->Iterations(kCallsBetweenRanks);
+
+/// The same elements, as messages.
+void send_to_the_other_half_between_ranks(benchmark::State& state) {
+  const int half = dist::get_world_size() / 2, rank = dist::get_rank();
+  const tensors::LocalTensor rows = tensors::ones({state.range(), 4});
+  const ProcessGroup& world = dist::world();
+  for (auto _ : state) {
+    if (rank < half)
+      world.send(rows, rank + half);
+    else
+      world.recv(tensors::empty({state.range(), 4}), rank - half);
+  }
+}
+BENCHMARK(send_to_the_other_half_between_ranks)->Arg(8)->Iterations(kCallsBetweenRanks);
+
 void redistribute_of_terms_between_ranks(benchmark::State& state) {
   const DeviceMesh mesh = dist::init_device_mesh("cpu", {dist::get_world_size()});
   const Tensor terms = ones({state.range(), 4}, mesh, {dtensor::Partial()});

@@ -213,9 +213,12 @@ constexpr Way choose_way(const Situation& now) {
   const bool whole = now.bytes <= now.limits->whole_reduce_bytes || now.elements < ranks;
   return can_be_cut && !whole ? Way::chunks : Way::messages;
 }
+/// With more ranks than cores, to poll for long takes the core from the rank that is waited for.
+constexpr int looks_of(Crowding crowding) {
+  return crowding == Crowding::crowded ? kCrowdedLooks : kShortLooks;
+}
 constexpr Algorithm choose_algorithm(const Situation& now) {
-  // With more ranks than cores, to poll for long takes the core from the rank that is waited for.
-  return {choose_way(now), now.crowding == Crowding::crowded ? kCrowdedLooks : kShortLooks};
+  return {choose_way(now), looks_of(now.crowding)};
 }
 /// "by posts: 16 bytes of each of 2 ranks, which share memory"; where the limits make a difference
 /// to the defaults: "...; the cost table says so, else by stages".

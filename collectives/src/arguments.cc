@@ -59,6 +59,26 @@ void require_list(const GroupShape& group, const std::vector<LocalTensor>& list,
     require_tensor(group, list[rank], dtype, {what, rank});
 }
 
+void refuse_parts(const AgreedExchange& exchange, const GroupShape& group, const PeerParts& parts,
+                  std::string_view what) {
+  if (parts.peers.size() != parts.tensors.size())
+    refuse(fmt::format("{} has {} tensors for {} peers", what, parts.tensors.size(),
+                       parts.peers.size()));
+  for (std::size_t i = 0; i < parts.peers.size(); ++i) {
+    require_rank(group, parts.peers[i], "a peer");
+    const LocalTensor& tensor = parts.tensors[i];
+    require_tensor(group, tensor, exchange.dtype, {what, i});
+    if (tensor.device() != exchange.device)
+      refuse(fmt::format("{}[{}] is on {}, and the exchange on {}", what, i,
+                         tensor.device().to_string(), exchange.device.to_string()),
+             "", "move the tensor");
+  }
+  refuse(fmt::format("{} of rank {} has the peers [{}]", what, group.rank,
+                     fmt::join(parts.peers, ", ")),
+         "each stands there once, this rank does not, and they begin at its right neighbour",
+         "give the ranks after this one in their order, then those before it");
+}
+
 void require_same_count(NamedCount a, NamedCount b) {
   if (a.count != b.count)
     refuse(fmt::format("{} has {} elements, {} has {}", a.name.to_string(), a.count,

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtrun/collectives/agreed_exchange.h"
 #include "dtrun/collectives/backend.h"
 #include "dtrun/collectives/fingerprint.h"
 #include "dtrun/tensor/tensor.h"
@@ -65,6 +66,9 @@ void require_length(const GroupShape& group, const std::vector<LocalTensor>& lis
 /// The same, all of that dtype.
 void require_list(const GroupShape& group, const std::vector<LocalTensor>& list,
                   tensors::DType dtype, std::string_view what);
+/// Says what is wrong with parts that are not sound().
+[[noreturn]] void refuse_parts(const AgreedExchange& exchange, const GroupShape& group,
+                               const PeerParts& parts, std::string_view what);
 void require_same_count(NamedCount a, NamedCount b);
 /// Of one shape, and either one view or without an element in common.
 void require_image(NamedTensor output, NamedTensor input);
@@ -93,6 +97,23 @@ class NumberHash {
 };
 /// Of the sizes per dim; never 0.
 std::uint32_t hash_shape(const LocalTensor& tensor);
+/// Whether the tensors are of the exchange's dtype and device, and the peers in the order that
+/// PeerParts says.
+inline bool is_sound(const AgreedExchange& exchange, const GroupShape& group,
+                     const PeerParts& parts) {
+  if (parts.peers.size() != parts.tensors.size()) return false;
+  int last = 0;  // steps to the right
+  for (std::size_t i = 0; i < parts.peers.size(); ++i) {
+    const int peer = parts.peers[i];
+    const int steps = peer - group.rank + (peer < group.rank ? group.size : 0);
+    if (peer < 0 || peer >= group.size || steps <= last) return false;
+    last = steps;
+    const LocalTensor& tensor = parts.tensors[i];
+    if (!tensor.defined() || tensor.device() != exchange.device || tensor.dtype() != exchange.dtype)
+      return false;
+  }
+  return true;
+}
 /// Of anything that all ranks must pass alike.
 std::uint64_t hash_bytes(std::string_view bytes);
 

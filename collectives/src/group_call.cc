@@ -48,8 +48,6 @@ class ContiguousBuffers {
   std::optional<std::span<const Buffer>> add(const TensorList& list) {
     return list.parts == nullptr ? add(list.tensors) : add(*list.parts);
   }
-
- private:
   std::optional<std::span<const Buffer>> add(std::span<const LocalTensor> tensors) {
     if (tensors.size() > kMost - count_) return std::nullopt;
     const std::size_t begin = count_;
@@ -59,6 +57,8 @@ class ContiguousBuffers {
     }
     return std::span<const Buffer>(buffers() + begin, count_ - begin);
   }
+
+ private:
   std::optional<std::span<const Buffer>> add(const Parts& parts) {
     if (parts.size() > kMost - count_ || !parts.whole().is_contiguous()) return std::nullopt;
     const std::size_t begin = count_;
@@ -98,6 +98,20 @@ Work GroupCall::run(const TensorList& inputs, const TensorList& outputs) {
   return scales ? hand_over_scaled(from, to) : hand_over(from, to);
 }
 
+Work GroupCall::run(const AgreedExchange& exchange) {
+  if (!options_.async && run_now(exchange)) [[likely]]
+    return Work();
+  arm();
+  // A backend may take the device of any buffer for that of all.
+  const Buffer empty{.dtype = print.dtype, .device_index = exchange.device.index};
+  const auto all = [&](const PeerParts& parts, const std::vector<Buffer>& buffers) {
+    return for_all_ranks(buffers, parts.peers, core_.size(), empty);
+  };
+  return start({all(exchange.inputs, buffers_.inputs(exchange.inputs.tensors)),
+                all(exchange.outputs, buffers_.outputs(exchange.outputs.tensors)),
+                {}});
+}
+
 Work GroupCall::hand_over_scaled(std::span<const LocalTensor> inputs,
                                  std::span<const LocalTensor> outputs) {
   std::vector<LocalTensor> copies;
@@ -123,6 +137,10 @@ Work GroupCall::hand_over(std::span<const LocalTensor> inputs,
     collective.inputs = buffers_.inputs(inputs);
     collective.outputs = buffers_.outputs(outputs);
   }
+  return start(std::move(collective));
+}
+
+Work GroupCall::start(Collective collective) {
   collective.call.fingerprint = print;
   collective.call = take(collective.view().bytes());
   return backend_->start(std::move(collective));
@@ -137,8 +155,31 @@ bool GroupCall::run_now(const TensorList& inputs, const TensorList& outputs) {
                         inputs.tensors.size() == outputs.tensors.size();
   const auto to = in_place ? from : buffers.add(outputs);
   if (!to) return false;
+  return go_short_way(*from, *to, nullptr);
+}
+
+bool GroupCall::run_now(const AgreedExchange& exchange) {
+  const std::span<const LocalTensor> inputs = exchange.inputs.tensors,
+                                     outputs = exchange.outputs.tensors;
+  const PartPeers peers{exchange.inputs.peers, exchange.outputs.peers};
+  const auto is_one_at_most = [](std::span<const LocalTensor> tensors) {
+    return tensors.empty() || (tensors.size() == 1 && tensors.front().is_contiguous());
+  };
+  if (is_one_at_most(inputs) && is_one_at_most(outputs)) {
+    Buffer input, output;
+    if (!inputs.empty()) input = buffer_of(inputs.front());
+    if (!outputs.empty()) output = buffer_of(outputs.front());
+    return go_short_way({&input, inputs.size()}, {&output, outputs.size()}, &peers);
+  }
+  ContiguousBuffers buffers;
+  const auto from = buffers.add(inputs), to = buffers.add(outputs);
+  return from && to && go_short_way(*from, *to, &peers);
+}
+
+bool GroupCall::go_short_way(std::span<const Buffer> inputs, std::span<const Buffer> outputs,
+                             const PartPeers* peers) {
   ShortCall call(core_.meter(), print.kind);
-  const CollectiveView collective{print, *from, *to, &call};
+  const CollectiveView collective{print, inputs, outputs, &call, peers};
   try {
     if (!backend_->run_now(collective, options_.timeout.value_or(core_.timeout()))) return false;
     if (!call.is_counted()) call.count(collective.bytes());

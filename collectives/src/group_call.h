@@ -12,6 +12,7 @@
 
 #include "arguments.h"
 #include "dtrun/base/error.h"
+#include "dtrun/collectives/agreed_exchange.h"
 #include "dtrun/collectives/call_observer.h"
 #include "group_core.h"
 #include "parts.h"
@@ -40,15 +41,15 @@ class GroupCall {
   /// throws is told to the peers of a collective, who would wait for this rank.
   template <typename Arguments>
   void check(const LocalTensor& tensor, std::string_view what, Arguments arguments) {
-    try {
-      backend_ = &core_.backend_for(tensor, what);
-      print.dtype = tensor.dtype();
-      arguments(core_.shape(tensor.device().type));
-      require_possible();
-    } catch (const base::Error& error) {
-      refuse(error);
-      throw;
-    }
+    check_on(
+        [&] {
+          backend_ = &core_.backend_for(tensor, what);
+          return tensor.device().type;
+        },
+        [&](const GroupShape& group) {
+          print.dtype = tensor.dtype();
+          arguments(group);
+        });
   }
   /// The same, by the first tensor of a list with one entry per rank.
   template <typename Arguments>
@@ -60,17 +61,25 @@ class GroupCall {
     const std::string name = is_served ? std::string() : fmt::format("{}[0]", what);
     check(first, is_served ? what : std::string_view(name), arguments);
   }
+  /// The same, by a device.
+  template <typename Arguments>
+  void check(tensors::Device device, std::string_view what, Arguments arguments) {
+    check_on(
+        [&] {
+          backend_ = &core_.backend_for(device, what);
+          return device.type;
+        },
+        arguments);
+  }
   /// The same for a call without tensors.
   template <typename Arguments>
   void check(Arguments arguments) {
-    try {
-      backend_ = &core_.main_backend();
-      arguments(core_.shape(backend_->device_type()));
-      require_possible();
-    } catch (const base::Error& error) {
-      refuse(error);
-      throw;
-    }
+    check_on(
+        [&] {
+          backend_ = &core_.main_backend();
+          return backend_->device_type();
+        },
+        arguments);
   }
 
   /// Tells the thread's observers. @param bytes_sent asked only where there is one
@@ -87,6 +96,8 @@ class GroupCall {
   /// both is worked on in place. A blocking call on contiguous tensors goes the backend's short way
   /// where it has one.
   Work run(const TensorList& inputs, const TensorList& outputs);
+  /// The same of an all_to_all whose plan all ranks know.
+  Work run(const AgreedExchange& exchange);
   /// Of a message that was over at once: what the observers want then.
   void end_now() const {
     for (const auto& end : at_end_) end();
@@ -103,12 +114,28 @@ class GroupCall {
   Fingerprint print;
 
  private:
+  /// @param choose_backend returns the type of its device
+  template <typename Choose, typename Arguments>
+  void check_on(Choose choose_backend, Arguments arguments) {
+    try {
+      arguments(core_.shape(choose_backend()));
+      require_possible();
+    } catch (const base::Error& error) {
+      refuse(error);
+      throw;
+    }
+  }
   Work hand_over(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs);
   Work hand_over_scaled(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs);
+  Work start(Collective collective);
   /// @throws Error for a timeout of nothing, a factor too many or too few, and for what the backend
   /// lacks
   void require_possible() const;
   bool run_now(const TensorList& inputs, const TensorList& outputs);
+  bool run_now(const AgreedExchange& exchange);
+  /// @param peers null: lists are as Collective says @return false: nothing was done
+  bool go_short_way(std::span<const Buffer> inputs, std::span<const Buffer> outputs,
+                    const PartPeers* peers);
   void show_to_observers(const ObservedCall& seen);
   void refuse(const base::Error& error) const;
   void tell_of_exception() const noexcept;

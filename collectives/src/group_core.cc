@@ -27,11 +27,14 @@ GroupCore::GroupCore(GroupOptions options, BackendSpec spec, BackendSet backends
 Backend& GroupCore::backend_for(const LocalTensor& tensor, std::string_view what) const {
   if (!tensor.defined())
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is an undefined tensor", what));
-  const DeviceType type = tensor.device().type;
-  if (Backend* backend = backend_of(type)) return *backend;
+  return backend_for(tensor.device(), what);
+}
+
+Backend& GroupCore::backend_for(tensors::Device device, std::string_view what) const {
+  if (Backend* backend = backend_of(device.type)) return *backend;
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("{} is on {}, and group '{}' has no backend for it: its backend is '{}'",
-                          what, tensor.device().to_string(), options_.name, spec_.to_string()),
+                          what, device.to_string(), options_.name, spec_.to_string()),
               "",
               fmt::format("move the tensor, or make the group with one backend per device, as "
                           "cpu:cpu,cuda:nccl; usable here are: {}",

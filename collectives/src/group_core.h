@@ -79,6 +79,8 @@ class GroupCore {
   Backend& main_backend() const { return backends_.cpu ? *backends_.cpu : *backends_.cuda; }
   /// @throws Error kInvalidArgument for an undefined tensor, or one whose device has no backend
   Backend& backend_for(const LocalTensor& tensor, std::string_view what) const;
+  /// @throws the same, for the device
+  Backend& backend_for(tensors::Device device, std::string_view what) const;
   GroupShape shape(tensors::DeviceType type) const {
     return {rank(), size(), type, spec_.of(type)};
   }

@@ -86,6 +86,13 @@ std::vector<LocalTensor> Parts::tensors() const {
   return list;
 }
 
+std::vector<Buffer> for_all_ranks(std::span<const Buffer> some, std::span<const int> peers,
+                                  int ranks, const Buffer& empty) {
+  std::vector<Buffer> all(static_cast<std::size_t>(ranks), empty);
+  for (std::size_t i = 0; i < some.size(); ++i) all[static_cast<std::size_t>(peers[i])] = some[i];
+  return all;
+}
+
 std::uint64_t hash_counts(const std::vector<LocalTensor>& list) {
   return hash_of(list.size(), [&](std::size_t rank) { return list[rank].numel(); });
 }

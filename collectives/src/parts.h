@@ -50,6 +50,11 @@ struct TensorList {
   const Parts* parts = nullptr;  ///< instead of tensors
 };
 
+/// A buffer for each rank of the group: those of `some`, and `empty` for the others.
+/// @param peers whose `some` are
+std::vector<Buffer> for_all_ranks(std::span<const Buffer> some, std::span<const int> peers,
+                                  int ranks, const Buffer& empty);
+
 /// Never 0; equal for equal lists of counts.
 std::uint64_t hash_counts(const std::vector<LocalTensor>& list);
 std::uint64_t hash_counts(const Parts& parts);

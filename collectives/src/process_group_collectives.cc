@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "dtrun/collectives/agreed_exchange.h"
 #include "dtrun/collectives/process_group.h"
 #include "group_call.h"
 
@@ -148,9 +149,6 @@ Work ProcessGroup::all_to_all(const std::vector<LocalTensor>& outputs,
                               const std::vector<LocalTensor>& inputs, CallOptions options,
                               Site site) const {
   GroupCall call(core(), OpKind::all_to_all, options, site);
-  // The digest of an agreed plan, in the 32 bits that a fingerprint has for shapes: ranks with
-  // other plans disagree.
-  call.print.shape = static_cast<std::uint32_t>(options.agreed ^ options.agreed >> 32);
   call.check(inputs, "inputs", [&](const GroupShape& group) {
     const std::size_t own = static_cast<std::size_t>(group.rank);
     require_list(group, inputs, inputs[own].dtype(), "inputs");
@@ -158,6 +156,26 @@ Work ProcessGroup::all_to_all(const std::vector<LocalTensor>& outputs,
   });
   call.show([&] { return bytes_for_others(inputs, rank()); });
   return call.run(inputs, outputs);
+}
+
+Work ProcessGroup::all_to_all_agreed(const AgreedExchange& exchange, CallOptions options,
+                                     Site site) const {
+  GroupCall call(core(), OpKind::all_to_all, options, site);
+  // In the 32 bits that a fingerprint has for shapes; 0 there would mean that there is no plan.
+  call.print.shape = std::max(1U, static_cast<std::uint32_t>(exchange.plan ^ exchange.plan >> 32));
+  call.print.dtype = exchange.dtype;
+  call.check(exchange.device, "the exchange", [&](const GroupShape& group) {
+    if (!is_sound(exchange, group, exchange.outputs)) [[unlikely]]
+      refuse_parts(exchange, group, exchange.outputs, "outputs");
+    if (!is_sound(exchange, group, exchange.inputs)) [[unlikely]]
+      refuse_parts(exchange, group, exchange.inputs, "inputs");
+  });
+  call.show([&] {
+    std::int64_t bytes = 0;
+    for (const LocalTensor& part : exchange.inputs.tensors) bytes += bytes_of(part);
+    return bytes;
+  });
+  return call.run(exchange);
 }
 
 Work ProcessGroup::all_gather_into_tensor(const LocalTensor& output, const LocalTensor& input,

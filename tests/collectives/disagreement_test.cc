@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "dtrun/collectives/agreed_exchange.h"
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/tensor/ops.h"
 #include "support/flat_tensors.h"
@@ -59,9 +60,8 @@ class Caller {
   void reduce_scatter(const LocalTensor& output, const List& inputs, ReduceOp op = ReduceOp::sum) {
     works_.push_back(group_.reduce_scatter(output, inputs, op, options_));
   }
-  void all_to_all(const List& outputs, const List& inputs, std::uint64_t agreed) {
-    works_.push_back(
-        group_.all_to_all(outputs, inputs, {.async = options_.async, .agreed = agreed}));
+  void all_to_all_agreed(const AgreedExchange& exchange) {
+    works_.push_back(group_.all_to_all_agreed(exchange, options_));
   }
   void all_to_all_single(const LocalTensor& output, const LocalTensor& input) {
     works_.push_back(group_.all_to_all_single(output, input, {}, {}, options_));
@@ -101,15 +101,15 @@ std::vector<LocalTensor> list(const Caller& group, std::int64_t count) {
 }
 
 /// Under a plan that all ranks know each gives its right neighbour two elements.
-void shift(Caller& group, std::uint64_t agreed) {
-  std::vector<LocalTensor> inputs = list(group, 0), outputs = list(group, 0);
-  const int size = group.size(), rank = group.rank();
-  inputs[static_cast<std::size_t>((rank + 1) % size)] = flat_ones(2);
-  outputs[static_cast<std::size_t>((rank + size - 1) % size)] = flat_ones(2);
-  group.all_to_all(outputs, inputs, agreed);
+void shift(Caller& group, std::uint64_t plan) {
+  const int size = group.size(), right = (group.rank() + 1) % size,
+            left = (group.rank() + size - 1) % size;
+  const LocalTensor input = flat_ones(2), output = flat_ones(2);
+  group.all_to_all_agreed(
+      {.plan = plan, .outputs = {{&left, 1}, {&output, 1}}, .inputs = {{&right, 1}, {&input, 1}}});
 }
-void keep_all(Caller& group, std::uint64_t agreed) {
-  group.all_to_all(list(group, 0), list(group, 0), agreed);
+void keep_all(Caller& group, std::uint64_t plan) {
+  group.all_to_all_agreed({.plan = plan});
 }
 
 const Mismatch kMismatches[] = {

@@ -9,6 +9,8 @@
 #include <string>
 #include <thread>
 
+#include "dtrun/base/error.h"
+#include "dtrun/collectives/agreed_exchange.h"
 #include "dtrun/rendezvous/hash_store.h"
 #include "dtrun/tensor/ops.h"
 #include "support/rank_threads.h"
@@ -370,16 +372,68 @@ TEST_P(ProcessGroupTest, EmptyPartsOfAnAgreedPlanAreNotWaitedFor) {
     run([&](const ProcessGroup& group) {
       const int right = (group.rank() + 1) % size(), left = (group.rank() + last()) % size();
       for (int call = 0; call < 4; ++call) {
-        std::vector<LocalTensor> inputs, outputs;
-        for (int rank = 0; rank < size(); ++rank) {
-          inputs.push_back(make(group.rank() + call, rank == right ? count : 0));
-          outputs.push_back(tensors::empty({rank == left ? count : 0}));
+        const LocalTensor input = make(group.rank() + call, count),
+                          output = tensors::empty({count});
+        if (size() == 1) {
+          group.all_to_all_agreed({.plan = 5});
+          continue;
         }
-        group.all_to_all(outputs, inputs, {.async = call == 3, .agreed = 5}).wait();
-        EXPECT_EQ(outputs[static_cast<std::size_t>(left)].to_vector(), values(left + call, count));
+        group
+            .all_to_all_agreed({.plan = 5,
+                                .outputs = {{&left, 1}, {&output, 1}},
+                                .inputs = {{&right, 1}, {&input, 1}}},
+                               {.async = call == 3})
+            .wait();
+        EXPECT_EQ(output.to_vector(), values(left + call, count));
       }
     });
   }
+}
+
+/// Each rank but this one, from the right neighbour on.
+std::vector<int> others_of(const ProcessGroup& group) {
+  std::vector<int> others;
+  for (int step = 1; step < group.size(); ++step)
+    others.push_back((group.rank() + step) % group.size());
+  return others;
+}
+
+// Strided parts, and more of them than a short call keeps on its stack.
+TEST_P(ProcessGroupTest, AnAgreedExchangeHasPartsOfAnyPeersAndStrides) {
+  run([&](const ProcessGroup& group) {
+    const std::vector<int> others = others_of(group);
+    for (int call = 0; call < 3; ++call) {
+      const LocalTensor table = tensors::empty({3, size()}), result = tensors::empty({3, size()});
+      table.fill_(group.rank() + 10 * call);
+      result.fill_(-1);
+      std::vector<LocalTensor> inputs, outputs;
+      for (const int peer : others) {
+        inputs.push_back(table.narrow(1, peer, 1));
+        outputs.push_back(result.narrow(1, peer, 1));
+      }
+      group.all_to_all_agreed(
+          {.plan = 9, .outputs = {others, outputs}, .inputs = {others, inputs}});
+      for (int peer = 0; peer < size(); ++peer) {
+        const double value = peer == group.rank() ? -1 : peer + 10 * call;
+        EXPECT_EQ(result.narrow(1, peer, 1).to_vector(), std::vector<double>(3, value));
+      }
+    }
+  });
+}
+
+TEST_P(ProcessGroupTest, PeersOfAnAgreedExchangeStandInOrder) {
+  if (size() < 3) return run([](const ProcessGroup& group) { group.barrier(); });
+  const auto thrown = test::run_failing_ranks(
+      size(), {.transport = GetParam().transport}, [&](const ProcessGroup& group) {
+        std::vector<int> others = others_of(group);
+        if (group.rank() == 0) std::swap(others[0], others[1]);
+        const std::vector<LocalTensor> parts(others.size(), tensors::ones({2}));
+        group.all_to_all_agreed({.plan = 9, .outputs = {others, parts}, .inputs = {others, parts}});
+      });
+  for (const auto& mine : thrown) ASSERT_TRUE(mine);
+  EXPECT_EQ(thrown[0]->code, base::ErrorCode::kInvalidArgument) << thrown[0]->text;
+  EXPECT_NE(thrown[0]->text.find("outputs of rank 0 has the peers [2, 1"), std::string::npos)
+      << thrown[0]->text;
 }
 
 TEST_P(ProcessGroupTest, WhoOnlySendsUnderAnAgreedPlanDoesNotWait) {
@@ -390,16 +444,17 @@ TEST_P(ProcessGroupTest, WhoOnlySendsUnderAnAgreedPlanDoesNotWait) {
   run([&](const ProcessGroup& group) {
     group.barrier();
     for (int call = 0; call < kCalls; ++call) {
-      std::vector<LocalTensor> inputs(static_cast<std::size_t>(size()), make(0, 0));
-      std::vector<LocalTensor> outputs = inputs;
-      if (group.rank() == 0) inputs[1] = make(call, 5);
+      const LocalTensor input = make(call, 5), output = tensors::empty({5});
+      const int first = 0, second = 1;
+      AgreedExchange exchange{.plan = 5};
+      if (group.rank() == 0) exchange.inputs = {{&second, 1}, {&input, 1}};
       if (group.rank() == 1) {
-        outputs[0] = tensors::empty({5});
+        exchange.outputs = {{&first, 1}, {&output, 1}};
         over[static_cast<std::size_t>(call)].wait();
       }
-      group.all_to_all(outputs, inputs, {.agreed = 5});
+      group.all_to_all_agreed(exchange);
       if (group.rank() == 1) {
-        EXPECT_EQ(outputs[0].to_vector(), values(call, 5));
+        EXPECT_EQ(output.to_vector(), values(call, 5));
       }
       if (group.rank() == 0 || group.rank() == 2) over[static_cast<std::size_t>(call)].count_down();
     }

@@ -240,6 +240,28 @@ TEST(CrossMeshTest, EveryLayoutGoesFromTheHostToDevicesAndBack) {
   EXPECT_EQ(moves, 4 * catalogue.layouts.size() * catalogue.layouts.size());
 }
 
+TEST(CrossMeshTest, LayoutsGoFromDevicesToOtherDevices) {
+  if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+  const Catalogue catalogue = catalogue_of({7, 5}, {2}, {ReduceOp::sum});
+  const LocalTensor global = global_tensor(catalogue.shape);
+  run_host_and_devices([&](tensors::Device own) {
+    // Ranks 1 and 3 have device 1.
+    const DeviceMesh first("cuda", {1, 2}), second("cuda", {0, 3});
+    for (const Layout& before : catalogue.layouts) {
+      const Tensor from =
+          distribute_tensor(global.to(own), first, before.placements(), {.source_rank = -1});
+      for (const Layout& to : catalogue.layouts) {
+        SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string());
+        for (int time = 0; time < 3; ++time) {
+          const Tensor there = from.redistribute(second, to.placements());
+          EXPECT_EQ(there.device_mesh(), second);
+          expect_holds_on(own, there, global);
+        }
+      }
+    }
+  });
+}
+
 TEST(CrossMeshTest, GradientsComeBackFromDevicesToTheHost) {
   if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
   run_host_and_devices([](tensors::Device own) {
@@ -379,8 +401,10 @@ TEST(CrossMeshTest, WhoWaitsForElementsThatNobodySendsIsTold) {
 TEST(CrossMeshTest, WhatIsRememberedKeepsNeitherMeshAndIsOfThisOne) {
   run_world(4, [](int rank) {
     const DeviceMesh stage0("cpu", {0, 1});
-    const Tensor x =
-        distribute_tensor(arange(8).to(DType::f32), stage0, {Shard(0)}, {.source_rank = -1});
+    // What the meshes remember; a tensor that has moved twice keeps the target (RepeatedMove).
+    const auto x = [&] {
+      return distribute_tensor(arange(8).to(DType::f32), stage0, {Shard(0)}, {.source_rank = -1});
+    };
     // Another mesh each time, perhaps where the one before was.
     for (const int first : {2, 3, 2, 3}) {
       std::weak_ptr<MeshBody> target;
@@ -388,13 +412,13 @@ TEST(CrossMeshTest, WhatIsRememberedKeepsNeitherMeshAndIsOfThisOne) {
         const DeviceMesh stage1("cpu", {first, 5 - first});
         target = stage1.body();
         for (int i = 0; i < 3; ++i) {
-          const Tensor there = x.redistribute(stage1, {Shard(0)});
+          const Tensor from = x(), there = from.redistribute(stage1, {Shard(0)});
           const double least = rank == first ? 0 : 4;
           if (stage1.has_this_rank()) {
             EXPECT_EQ(there.local().to_vector(),
                       (std::vector<double>{least, least + 1, least + 2, least + 3}));
           }
-          EXPECT_EQ(crossing_of(x.spec(), there.spec()), crossing_of(x.spec(), there.spec()));
+          EXPECT_EQ(crossing_of(from.spec(), there.spec()), crossing_of(from.spec(), there.spec()));
         }
       }
       EXPECT_TRUE(target.expired());

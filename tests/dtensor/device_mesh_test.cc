@@ -77,6 +77,24 @@ TEST(DeviceMeshTest, AxesHaveTheLinksOfTheGroupsCostTable) {
     const DeviceMesh other(group, {4}, {"collectives"});
     EXPECT_EQ(other.links(), (std::vector<LinkRate>{kSharedMemoryLink}));
   });
+  // A number is an axis of the mesh that was laid out, not of what is made of its axes.
+  const std::string numbered = R"({"0": {"latency": 2e-5, "bytes_per_second": 1e9},
+                                   "1": {"latency": 1e-5, "bytes_per_second": 1e8},
+                                   "all": {"latency": 3e-5, "bytes_per_second": 2e8}})";
+  test::run_ranks(4, {.costs = numbered}, [](const ProcessGroup& group) {
+    const LinkRate first{2e-5, 1e9}, second{1e-5, 1e8};
+    const DeviceMesh mesh(group, {2, 2}, {"dp", "tp"});
+    EXPECT_EQ(mesh.links(), (std::vector<LinkRate>{first, second}));
+    EXPECT_EQ(mesh["tp"].links(), (std::vector<LinkRate>{second}));
+    EXPECT_EQ((mesh[{"tp", "dp"}].links()), (std::vector<LinkRate>{second, first}));
+    // Each message of the flattened axis may take the slower way.
+    EXPECT_EQ(mesh.flatten().links(), (std::vector<LinkRate>{{2e-5, 1e8}}));
+    EXPECT_EQ(mesh["dp_tp"].links(), (std::vector<LinkRate>{{2e-5, 1e8}}));
+    EXPECT_EQ(mesh.flatten({}, "all").links(), (std::vector<LinkRate>{{3e-5, 2e8}}));
+    const DeviceMesh line(group, {4}, {"world"});
+    EXPECT_EQ(line.unflatten("world", {2, 2}, {"node", "gpu"}).links(),
+              (std::vector<LinkRate>{kSharedMemoryLink, kSharedMemoryLink}));
+  });
   const std::string broken = R"({"dp": {"latency": 2e-5}})";
   test::run_ranks(2, {.costs = broken}, [](const ProcessGroup& group) {
     expect_refused([&] { DeviceMesh(group, {2}, {"dp"}); }, "costs.json has no link at \"dp\"");

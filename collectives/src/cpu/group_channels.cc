@@ -21,6 +21,11 @@ constexpr std::size_t kFewMembers = 4;  // whose rings are pipes
 constexpr std::size_t kSmallestRing = 16 << 10;
 constexpr std::size_t kAllRingsBytes = 4 << 20;
 
+std::size_t ring_capacity_for(std::size_t members) {
+  if (members <= kFewMembers) return kPipeRing;
+  return std::clamp(std::bit_floor(kAllRingsBytes / members), kSmallestRing, kLargestRing);
+}
+
 const char* lane_name(Lane lane) {
   constexpr std::array<const char*, kLanes> kNames = {"prompt", "bulk", "point-to-point"};
   return kNames[static_cast<std::size_t>(lane)];
@@ -35,6 +40,7 @@ GroupChannels::GroupChannels(World& world, const GroupSpec& spec)
       own_block_(block(spec.rank)),
       sockets_(world),
       peers_(spec.world_ranks.size()),
+      ring_capacity_(ring_capacity_for(peers_.size())),
       meetings_{Meeting(world, spec, table_, Lane::prompt),
                 Meeting(world, spec, table_, Lane::bulk)} {}
 
@@ -72,13 +78,8 @@ void GroupChannels::ring_local_members() {
       world_.doorbell(world_rank(peer)).ring_sleepers();
 }
 
-std::size_t GroupChannels::ring_capacity() const {
-  if (peers_.size() <= kFewMembers) return kPipeRing;
-  return std::clamp(std::bit_floor(kAllRingsBytes / peers_.size()), kSmallestRing, kLargestRing);
-}
-
 std::unique_ptr<SendChannel> GroupChannels::make_ring(int peer, Lane lane) {
-  const std::size_t capacity = ring_capacity();
+  const std::size_t capacity = ring_capacity_;
   const Offset offset = world_.heap().allocate(ring_bytes(capacity));
   rings_.push_back(offset);
   auto* ring = new (world_.heap().at(offset)) RingHeader();

@@ -77,7 +77,7 @@ class GroupChannels {
   Meeting& meeting(Lane lane) { return meetings_[static_cast<std::size_t>(lane)]; }
 
   /// Bytes that a ring to a member on this machine holds.
-  std::size_t ring_capacity() const;
+  std::size_t ring_capacity() const { return ring_capacity_; }
 
   // Memory of the members on this machine.
   bool shares_memory(int peer) const { return world_.shares_memory(world_rank(peer)); }
@@ -123,6 +123,7 @@ class GroupChannels {
   GroupBlock& own_block_;
   ReadySockets sockets_;
   std::vector<Peer> peers_;
+  const std::size_t ring_capacity_;
   bool anybody_left_ = false;
   std::array<Meeting, kCollectiveLanes> meetings_;
   std::vector<Offset> rings_;

@@ -156,10 +156,9 @@ class GroupEngine : public GroupListener,
   /// @param rest what is not done of it, under way; else null
   void meet_now(const CollectiveView& collective, const Situation& situation, int looks,
                 base::Deadline::Duration timeout, std::shared_ptr<Operation>& rest);
-  /// @return false: nothing was done
-  bool deliver_now(const CollectiveView& collective, const Situation& situation,
-                   const Algorithm& algorithm, base::Deadline::Duration timeout,
-                   std::shared_ptr<Operation>& rest);
+  /// @param parcels null: all goes in messages @return false: nothing was done
+  bool deliver_now(const CollectiveView& collective, Parcels* parcels, int looks,
+                   base::Deadline::Duration timeout, std::shared_ptr<Operation>& rest);
   bool show_now(Parcels& parcels, int looks, ShortCall* call);
   bool receive_now(DeliverySteps& steps, const Deliveries& all, const CollectiveView& collective,
                    int looks, std::uint64_t number);

@@ -8,6 +8,7 @@
 #include "collective_operation.h"
 #include "dtrun/base/log.h"
 #include "group_engine.h"
+#include "parts.h"
 #include "pause.h"
 #include "shared_operation.h"
 #include "short_call.h"
@@ -18,10 +19,17 @@ using base::Deadline;
 
 namespace {
 
-Collective owned(const CollectiveView& collective, Deadline::Duration timeout) {
-  Collective owned{{collective.inputs.begin(), collective.inputs.end()},
-                   {collective.outputs.begin(), collective.outputs.end()},
-                   {}};
+/// @param ranks of the group
+Collective owned(const CollectiveView& collective, int ranks, Deadline::Duration timeout) {
+  Collective owned;
+  const Buffer empty{.dtype = collective.fingerprint.dtype};
+  if (const PartPeers* const peers = collective.peers) {
+    owned.inputs = for_all_ranks(collective.inputs, peers->of_inputs, ranks, empty);
+    owned.outputs = for_all_ranks(collective.outputs, peers->of_outputs, ranks, empty);
+  } else {
+    owned.inputs.assign(collective.inputs.begin(), collective.inputs.end());
+    owned.outputs.assign(collective.outputs.begin(), collective.outputs.end());
+  }
   owned.call.fingerprint = collective.fingerprint;
   owned.call.deadline = Deadline::after(timeout);
   return owned;
@@ -75,6 +83,14 @@ void GroupEngine::log_in_place(const Fingerprint& fingerprint) const {
 
 bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration timeout) {
   if (!meeting(Lane::prompt).possible()) return false;
+  std::shared_ptr<Operation> rest;
+  if (collective.peers != nullptr) {
+    require_own_process();
+    if (!deliver_now(collective, nullptr, looks_of(world_->crowding()), timeout, rest))
+      return false;
+    if (rest) wait(*rest, Deadline::never());
+    return true;
+  }
   const Situation situation = situation_of(collective);
   const Algorithm algorithm = choose_algorithm(situation);
   const bool delivers =
@@ -82,10 +98,12 @@ bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration t
       (algorithm.way == Way::messages && Deliveries::make_up(situation.kind) && size() > 1);
   if (algorithm.way != Way::post && !delivers) return false;
   require_own_process();
-  std::shared_ptr<Operation> rest;
+  std::optional<Parcels> parcels;
+  if (algorithm.way == Way::parcels) parcels.emplace(collective, situation, spec_.rank);
   if (!delivers) {
     meet_now(collective, situation, algorithm.looks, timeout, rest);
-  } else if (!deliver_now(collective, situation, algorithm, timeout, rest)) {
+  } else if (!deliver_now(collective, parcels ? &*parcels : nullptr, algorithm.looks, timeout,
+                          rest)) {
     return false;
   }
   if (rest) wait(*rest, Deadline::never());
@@ -107,46 +125,46 @@ void GroupEngine::meet_now(const CollectiveView& collective, const Situation& si
   std::uint64_t number = 0;
   if (is_eventless() && take_now(plan, steps, looks, number)) return;
   if (collective.short_call != nullptr) collective.short_call->wait();
-  rest = std::make_shared<SharedOperation>(shared_from_this(), owned(collective, timeout),
+  rest = std::make_shared<SharedOperation>(shared_from_this(), owned(collective, size(), timeout),
                                            situation, Way::post, steps);
   rest->record_number = number;
   enqueue(rest);
 }
 
-bool GroupEngine::deliver_now(const CollectiveView& collective, const Situation& situation,
-                              const Algorithm& algorithm, Deadline::Duration timeout,
-                              std::shared_ptr<Operation>& rest) {
-  const Deliveries all(situation.kind, spec_.rank, size(), collective.root(),
-                       empty_parts_of(collective.fingerprint));
-  std::optional<Parcels> parcels;
-  if (algorithm.way == Way::parcels) parcels.emplace(collective, situation, spec_.rank);
-  DeliverySteps steps(parcels ? &*parcels : nullptr);
+bool GroupEngine::deliver_now(const CollectiveView& collective, Parcels* parcels, int looks,
+                              Deadline::Duration timeout, std::shared_ptr<Operation>& rest) {
+  const Deliveries all = collective.peers != nullptr
+                             ? Deliveries(*collective.peers)
+                             : Deliveries(collective.kind(), spec_.rank, size(), collective.root(),
+                                          empty_parts_of(collective.fingerprint));
+  const Way way = parcels != nullptr ? Way::parcels : Way::messages;
+  DeliverySteps steps(parcels);
   const std::scoped_lock lock(mutex_);
   if (!is_eventless() ||
-      !steps.can_begin(all, collective, least_lent_in(situation.kind), channels_))
+      !steps.can_begin(all, collective, least_lent_in(collective.kind()), channels_))
     return false;
   const std::uint64_t bytes = collective.bytes();
   require_sound(collective.fingerprint, bytes);
   RankRecord& record = world_->record();
   const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
   ShortCall* const call = collective.short_call;
-  if (parcels && !show_now(*parcels, algorithm.looks, call)) return false;
-  if (says_ways_) log_way(collective, situation, algorithm.way);
+  if (parcels != nullptr && !show_now(*parcels, looks, call)) return false;
+  if (says_ways_) log_way(collective, situation_of(collective), way);
   steps.send(all, collective, channels_);
   // As with posts, books are kept while the peers' bytes are on their way.
   note(collective.fingerprint, Lane::prompt);
   if (call != nullptr) call->count(bytes);
   const std::uint64_t number =
       record.pass(collective.fingerprint, recorded_group_, bytes, begun_ns);
-  if (receive_now(steps, all, collective, algorithm.looks, number)) {
-    if (!parcels) meeting(Lane::prompt).pass(collective.fingerprint);
+  if (receive_now(steps, all, collective, looks, number)) {
+    if (parcels == nullptr) meeting(Lane::prompt).pass(collective.fingerprint);
     record.passed(number);
     return true;
   }
   if (call != nullptr) call->wait();
   record.go_on(number);
-  rest = make_collective_operation(shared_from_this(), owned(collective, timeout), situation,
-                                   algorithm.way, &steps);
+  rest = make_collective_operation(shared_from_this(), owned(collective, size(), timeout),
+                                   situation_of(collective), way, &steps);
   rest->record_number = number;
   enqueue(rest);
   return true;

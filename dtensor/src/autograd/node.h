@@ -140,6 +140,11 @@ class Graph {
                                         std::span<const Placement> placements) {
     return tensor.repeated_move(placements);
   }
+  /// The same of a move to another mesh.
+  static const KeptCrossing* repeated_move(const Tensor& tensor, const DeviceMesh& mesh,
+                                           std::span<const Placement> placements) {
+    return tensor.repeated_move(mesh, placements);
+  }
   /// Swaps elements, layout and graph data of two tensors; all handles of each see the other's.
   static void exchange(const Tensor& a, const Tensor& b);
   /// Whether operations of this thread are recorded.

@@ -42,6 +42,41 @@ class Digest {
   std::uint64_t value_ = 0xcbf29ce484222325;
 };
 
+/// What `own` sends, receives and keeps of `messages`. @param ranks of the group, ascending
+void add_parcels(std::vector<BoxMessage> messages, const std::vector<int>& ranks, int own,
+                 Crossing& crossing) {
+  const auto size = static_cast<int>(ranks.size());
+  const auto place_of = [&](int rank) {
+    return static_cast<int>(std::ranges::lower_bound(ranks, rank) - ranks.begin());
+  };
+  const auto peer_of = [own](const BoxMessage& message) {
+    return message.from == own ? message.to : message.from;
+  };
+  const int own_place = place_of(own);
+  std::ranges::sort(messages, {}, [&](const BoxMessage& message) {
+    return (place_of(peer_of(message)) - own_place + size) % size;
+  });
+  for (const BoxMessage& message : messages) {
+    if (message.from == message.to) {
+      crossing.kept.push_back(message.box);
+      continue;
+    }
+    Crossing::Parcels& parcels = message.from == own ? crossing.sent : crossing.received;
+    parcels.peers.push_back(place_of(peer_of(message)));
+    parcels.boxes.push_back(message.box);
+  }
+  const auto is_all = [](const Crossing::Parcels& parcels, const Box& whole) {
+    return parcels.boxes.size() == 1 && parcels.boxes.front() == whole;
+  };
+  crossing.sent.is_whole = is_all(crossing.sent, crossing.given);
+  crossing.received.is_whole = is_all(crossing.received, crossing.wanted);
+  const auto is_one_at_most = [](const Crossing::Parcels& parcels) {
+    return parcels.is_whole || parcels.peers.empty();
+  };
+  crossing.is_plain =
+      crossing.kept.empty() && is_one_at_most(crossing.sent) && is_one_at_most(crossing.received);
+}
+
 Crossing made(const Spec& from, const Spec& to) {
   const DeviceMesh &source = from.body()->mesh(), &target = to.body()->mesh();
   Crossing crossing;
@@ -50,25 +85,13 @@ Crossing made(const Spec& from, const Spec& to) {
   crossing.wanted = box_on(target, from.shape(), crossing.plan.wanted);
   const BoxMessages messages(from.shape(), placed(source, crossing.plan.given),
                              placed(target, crossing.plan.wanted));
-  const std::vector<int> ranks = ranks_of_both(source, target);
-  const auto place_of = [&](int rank) {
-    return static_cast<std::size_t>(std::ranges::find(ranks, rank) - ranks.begin());
-  };
-  const int own = global_rank_in(source);
-  for (const BoxMessage& message : messages.of_rank(own)) {
-    const auto way = message.from != own ? Crossing::Way::received
-                     : message.to == own ? Crossing::Way::kept
-                                         : Crossing::Way::sent;
-    const int peer = message.from == own ? message.to : message.from;
-    crossing.parcels.push_back({way, place_of(peer), message.box});
-  }
-  crossing.ranks = ranks.size();
+  add_parcels(messages.of_rank(global_rank_in(source)), ranks_of_both(source, target),
+              global_rank_in(source), crossing);
   if (!messages.are_none()) crossing.group = joint_group(source, target);
   const bool goes_over_host = source.device_type() != target.device_type();
   crossing.is_messages_only =
       crossing.plan.before.empty() && crossing.plan.after.empty() && !goes_over_host;
-  crossing.nothing = tensors::empty(
-      {0}, {.dtype = from.dtype(), .device = goes_over_host ? tensors::kCpu : source.device()});
+  crossing.dtype = from.dtype();
   Digest digest;
   digest.add(from);
   digest.add(to);

@@ -15,22 +15,25 @@
 namespace dtrun::dtensor {
 
 struct Crossing {
-  enum class Way : std::uint8_t { sent, received, kept };
-  struct Parcel {
-    Way way;
-    std::size_t peer;  ///< its place in the group
-    Box box;           ///< of the whole tensor
+  /// Boxes of the whole tensor: box i goes to peers[i], or comes from there. Peers are ranks of the
+  /// group, in the order of collectives::PeerParts.
+  struct Parcels {
+    std::vector<int> peers;
+    std::vector<Box> boxes;
+    bool is_whole = false;  ///< there is one, of all that this rank has, or is to have
   };
 
   CrossMeshPlan plan;
   Box given;   ///< this rank's on the first mesh, where the messages start
   Box wanted;  ///< on the second one, where they lead
-  std::vector<Parcel> parcels;
-  std::size_t ranks = 0;                           ///< of the group
+  Parcels sent;
+  Parcels received;
+  std::vector<Box> kept;                           ///< of which this rank has the elements already
   std::optional<collectives::ProcessGroup> group;  ///< none: every rank has all that it is to have
-  std::uint64_t digest = 0;       ///< of shape, dtype, meshes and layouts; the same on all ranks
+  std::uint64_t digest = 0;  ///< of shape, dtype, meshes and layouts; the same on all ranks
+  bool is_plain = false;  ///< nothing is kept, and what is sent and received is_whole, or nothing
   bool is_messages_only = false;  ///< no steps before or after, and no way over the host
-  tensors::LocalTensor nothing;   ///< without elements: for ranks to which none go
+  tensors::DType dtype = tensors::DType::f32;
 };
 
 PlacedLayout placed(const DeviceMesh& mesh, const Layout& layout);

@@ -7,6 +7,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/collectives/default_group.h"
 #include "dtrun/dtensor/layout/layout.h"
+#include "dtrun/dtensor/plan/link_file.h"
 #include "dtrun/tensor/cuda.h"
 #include "layout/mesh_coordinate.h"
 #include "mesh/mesh_body.h"
@@ -110,7 +111,10 @@ std::shared_ptr<MeshBody> new_mesh(ProcessGroup parent, std::vector<int> ranks,
   root->own_place = own == ranks.end() ? -1 : static_cast<int>(own - ranks.begin());
   root->parent = std::move(parent);
   root->ranks = std::move(ranks);
-  return make_mesh_body(std::move(root), axes_of(shape), std::move(names), device_type);
+  std::shared_ptr<MeshBody> mesh =
+      make_mesh_body(std::move(root), axes_of(shape), std::move(names), device_type);
+  take_links(mesh->root->parent.cost_table(), mesh->names, AxisNumbers::apply, mesh->links);
+  return mesh;
 }
 
 tensors::DeviceType default_device_type(const ProcessGroup& group) {

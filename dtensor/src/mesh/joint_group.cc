@@ -4,6 +4,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/collectives/default_group.h"
+#include "dtrun/dtensor/layout/rank_places.h"
 #include "mesh/mesh_body.h"
 
 namespace dtrun::dtensor {
@@ -26,9 +27,8 @@ void check_slices(const DeviceMesh& one, const DeviceMesh& other, std::size_t ra
 }
 
 bool has_all(const ProcessGroup& group, const std::vector<int>& ranks) {
-  const std::vector<int>& known = group.global_ranks();
-  return std::ranges::all_of(
-      ranks, [&](int rank) { return std::ranges::find(known, rank) != known.end(); });
+  const RankPlaces known(group.global_ranks());
+  return std::ranges::all_of(ranks, [&](int rank) { return known.of(rank) >= 0; });
 }
 
 const ProcessGroup* parent_of_all(const std::vector<int>& ranks, const DeviceMesh& a,
@@ -67,10 +67,9 @@ ProcessGroup joint_group(const DeviceMesh& a, const DeviceMesh& b) {
                 "elements go from one mesh to another through a group that has all their ranks",
                 "make both meshes of ranks of the default group, or of one group");
   }
-  const std::vector<int>& known = parent->global_ranks();
+  const RankPlaces known(parent->global_ranks());
   std::vector<int> members;
-  for (const int rank : ranks)
-    members.push_back(static_cast<int>(std::ranges::find(known, rank) - known.begin()));
+  for (const int rank : ranks) members.push_back(known.of(rank));
   return parent->subgroup(members, parent->name() + ".meshes");
 }
 

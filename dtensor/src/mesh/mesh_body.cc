@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/plan/link_file.h"
 #include "layout/mesh_coordinate.h"
 
 namespace dtrun::dtensor {
@@ -110,7 +109,6 @@ std::shared_ptr<MeshBody> make_mesh_body(std::shared_ptr<MeshRoot> root, std::ve
   const std::vector<int> machines = all.parent.machines();
   for (const MeshAxis& axis : mesh.axes)
     mesh.links.push_back(stays_on_machines(all, machines, axis) ? within : kNetworkLink);
-  take_links(all.parent.cost_table(), mesh.names, mesh.links);
   return body;
 }
 

@@ -27,6 +27,12 @@ class MeshAttachment {
   virtual void forget_specs() = 0;
 };
 
+/// Several axes as one, which is no faster than any of them.
+struct FlattenedAxis {
+  MeshAxis axis;
+  LinkRate link;
+};
+
 /// The grid that a mesh shares with its slices.
 struct MeshRoot {
   ProcessGroup parent;
@@ -38,7 +44,7 @@ struct MeshRoot {
   /// Slices by key, while they are in use.
   std::map<std::string, std::weak_ptr<MeshBody>> slices;
   /// Axes that flatten() has named.
-  std::map<std::string, MeshAxis> flattened;
+  std::map<std::string, FlattenedAxis> flattened;
 };
 
 struct MeshBody : std::enable_shared_from_this<MeshBody> {
@@ -70,7 +76,8 @@ struct MeshBody : std::enable_shared_from_this<MeshBody> {
 const ProcessGroup& group_along(MeshBody& mesh, const std::vector<int>& axes);
 
 /// A mesh of those axes of the root's grid through this rank, or through place 0 if this rank is
-/// outside. Groups are made on first use. @param names one per axis, or none
+/// outside. Links are the defaults, by kind. Groups are made on first use. @param names one per
+/// axis, or none
 std::shared_ptr<MeshBody> make_mesh_body(std::shared_ptr<MeshRoot> root, std::vector<MeshAxis> axes,
                                          std::vector<std::string> names,
                                          tensors::DeviceType device_type);

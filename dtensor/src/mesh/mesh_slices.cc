@@ -1,9 +1,11 @@
 // Meshes made of another mesh's axes.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/layout/layout.h"
+#include "dtrun/dtensor/plan/link_file.h"
 #include "mesh/mesh_body.h"
 
 namespace dtrun::dtensor {
@@ -15,6 +17,7 @@ using base::ErrorCode;
 struct NamedAxis {
   std::string name;
   MeshAxis axis;
+  std::optional<LinkRate> link = {};  ///< none: of an axis that another one was split into
 };
 
 void check_overlap(const DeviceMesh& mesh, const std::vector<NamedAxis>& axes,
@@ -39,14 +42,33 @@ std::string slice_key(const MeshBody& mesh) {
   return key;
 }
 
-/// A line that slice and mesh have in common is shared, with its link rate.
+/// Of several axes as one, which is no faster than any of them; where the group's table names it,
+/// that counts.
+LinkRate joined_link(const DeviceMesh& mesh, const std::string& name,
+                     const std::vector<NamedAxis>& axes) {
+  LinkRate link = *axes.front().link;
+  for (const NamedAxis& axis : axes) {
+    link = {std::max(link.latency, axis.link->latency),
+            std::min(link.bytes_per_second, axis.link->bytes_per_second)};
+  }
+  std::vector<LinkRate> links = {link};
+  take_links(mesh.body()->root->parent.cost_table(), {name}, AxisNumbers::are_others, links);
+  return links.front();
+}
+
+void take_axis_links(MeshBody& slice, const std::vector<NamedAxis>& axes) {
+  take_links(slice.root->parent.cost_table(), slice.names, AxisNumbers::are_others, slice.links);
+  for (std::size_t a = 0; a < axes.size(); ++a)
+    if (axes[a].link) slice.links[a] = *axes[a].link;
+}
+
+/// A line that slice and mesh have in common is shared.
 void take_lines(MeshBody& slice, const MeshBody& mesh) {
   for (std::size_t a = 0; a < slice.axes.size(); ++a) {
     const auto same = std::ranges::find(mesh.axes, slice.axes[a]);
     if (same == mesh.axes.end()) continue;
     const auto axis = static_cast<std::size_t>(same - mesh.axes.begin());
     slice.lines[a] = mesh.lines[axis];
-    slice.links[a] = mesh.links[axis];
   }
   if (slice.lines.size() == 1) slice.whole = slice.lines.front();
 }
@@ -62,6 +84,7 @@ DeviceMesh slice_of(const DeviceMesh& mesh, const std::vector<NamedAxis>& axes) 
   const MeshBody& whole = *mesh.body();
   auto made = make_mesh_body(whole.root, std::move(bare), std::move(names), whole.device_type);
   check_axis_names(made->shape, made->names);
+  take_axis_links(*made, axes);
   take_lines(*made, whole);
   const std::lock_guard lock(whole.root->mutex);
   // Weak: a slice that nobody holds goes. While somebody has it, the same slice is the same mesh,
@@ -79,9 +102,11 @@ NamedAxis axis_of(const DeviceMesh& mesh, const std::string& name) {
     // it.
     const std::lock_guard lock(body.root->mutex);
     const auto flattened = body.root->flattened.find(name);
-    if (flattened != body.root->flattened.end()) return {name, flattened->second};
+    if (flattened != body.root->flattened.end())
+      return {name, flattened->second.axis, flattened->second.link};
   }
-  return {name, body.axes[static_cast<std::size_t>(mesh.axis_index(name))]};
+  const auto index = static_cast<std::size_t>(mesh.axis_index(name));
+  return {name, body.axes[index], body.links[index]};
 }
 
 void require_names(const DeviceMesh& mesh, const char* what) {
@@ -91,10 +116,10 @@ void require_names(const DeviceMesh& mesh, const char* what) {
               "give the axes names when the mesh is made");
 }
 
-void remember(MeshRoot& root, const std::string& name, const MeshAxis& axis) {
+void remember(MeshRoot& root, const std::string& name, const FlattenedAxis& flat) {
   const std::lock_guard lock(root.mutex);
-  const auto [known, is_new] = root.flattened.emplace(name, axis);
-  if (is_new || known->second == axis) return;
+  const auto [known, is_new] = root.flattened.emplace(name, flat);
+  if (is_new || known->second.axis == flat.axis) return;
   throw Error(ErrorCode::kInvalidArgument,
               "'" + name + "' is the name of other axes that were flattened before", "",
               "choose another name");
@@ -133,8 +158,9 @@ DeviceMesh DeviceMesh::flatten(const std::vector<std::string>& axes, std::string
                 "'" + name + "' is the name of an axis of " + to_string() + " already", "",
                 "choose another name");
   }
-  remember(*body_->root, name, joined);
-  return slice_of(*this, {{name, joined}});
+  const LinkRate link = joined_link(*this, name, chosen);
+  remember(*body_->root, name, {joined, link});
+  return slice_of(*this, {{name, joined, link}});
 }
 
 DeviceMesh DeviceMesh::unflatten(const std::string& axis, const std::vector<int>& sizes,
@@ -153,10 +179,11 @@ DeviceMesh DeviceMesh::unflatten(const std::string& axis, const std::vector<int>
   std::vector<NamedAxis> axes;
   for (std::size_t a = 0; a < body_->axes.size(); ++a) {
     if (a != where) {
-      axes.push_back({axis_names()[a], body_->axes[a]});
+      axes.push_back({axis_names()[a], body_->axes[a], body_->links[a]});
       continue;
     }
     for (std::size_t i = 0; i < parts->size(); ++i) axes.push_back({names[i], (*parts)[i]});
+    if (parts->size() == 1) axes.back().link = body_->links[a];
   }
   return slice_of(*this, axes);
 }
@@ -175,7 +202,7 @@ DeviceMesh DeviceMesh::concatenate(const std::vector<DeviceMesh>& meshes) {
           "", "slice one mesh, and concatenate its slices");
     }
     for (std::size_t a = 0; a < mesh.body_->axes.size(); ++a) {
-      axes.push_back({mesh.axis_names()[a], mesh.body_->axes[a]});
+      axes.push_back({mesh.axis_names()[a], mesh.body_->axes[a], mesh.body_->links[a]});
     }
   }
   return slice_of(meshes.front(), axes);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "dtrun/base/error.h"
+#include "dtrun/collectives/agreed_exchange.h"
 #include "dtrun/tensor/ops.h"
 #include "mesh/crossing.h"
 #include "mesh/joint_group.h"
@@ -23,29 +24,43 @@ namespace {
 
 using tensors::LocalTensor;
 
+/// Views of a tensor that holds a box.
+std::vector<LocalTensor> parts_of(const LocalTensor& tensor, const Box& held,
+                                  const std::vector<Box>& boxes) {
+  std::vector<LocalTensor> parts;
+  parts.reserve(boxes.size());
+  for (const Box& box : boxes) parts.push_back(shared_part(tensor, held, box));
+  return parts;
+}
+
 /// Sends this rank's parcels and receives its own.
 /// @param local this rank's part of what the messages start from
-StartedStage cross(const Crossing& crossing, const LocalTensor& local,
-                   collectives::CallOptions options, const base::CallSite& call) {
-  const LocalTensor result =
-      tensors::empty(crossing.wanted.shape, {.dtype = local.dtype(), .device = local.device()});
-  std::vector<LocalTensor> inputs(crossing.ranks, crossing.nothing), outputs = inputs;
-  for (const Crossing::Parcel& parcel : crossing.parcels) {
-    switch (parcel.way) {
-      case Crossing::Way::received:
-        outputs[parcel.peer] = shared_part(result, crossing.wanted, parcel.box);
-        break;
-      case Crossing::Way::sent:
-        inputs[parcel.peer] = shared_part(local, crossing.given, parcel.box);
-        break;
-      case Crossing::Way::kept:
-        shared_part(result, crossing.wanted, parcel.box)
-            .copy_(shared_part(local, crossing.given, parcel.box));
+/// @param result of this rank's part of where they lead
+collectives::Work cross(const Crossing& crossing, const LocalTensor& local,
+                        const LocalTensor& result, const collectives::CallOptions& options,
+                        const base::CallSite& call) {
+  const Crossing::Parcels &to_come = crossing.received, &to_go = crossing.sent;
+  std::span<const LocalTensor> received(&result, to_come.peers.size()),
+      sent(&local, to_go.peers.size());
+  std::vector<LocalTensor> views_of_result, views_of_local;
+  if (!crossing.is_plain) {
+    for (const Box& box : crossing.kept) {
+      shared_part(result, crossing.wanted, box).copy_(shared_part(local, crossing.given, box));
     }
+    received = views_of_result = parts_of(result, crossing.wanted, to_come.boxes);
+    sent = views_of_local = parts_of(local, crossing.given, to_go.boxes);
   }
-  if (!crossing.group) return {result};
-  options.agreed = crossing.digest;
-  return {result, crossing.group->all_to_all(outputs, inputs, options, call)};
+  if (!crossing.group) return {};
+  return crossing.group->all_to_all_agreed({.plan = crossing.digest,
+                                            .dtype = crossing.dtype,
+                                            .device = local.device(),
+                                            .outputs = {to_come.peers, received},
+                                            .inputs = {to_go.peers, sent}},
+                                           options, call);
+}
+
+LocalTensor empty_result(const Crossing& crossing, const LocalTensor& local) {
+  return tensors::empty(crossing.wanted.shape, {.dtype = local.dtype(), .device = local.device()});
 }
 
 /// Adds to a disagreement what this rank called.
@@ -101,8 +116,10 @@ PendingMove start_across(const Spec& from, const Spec& to, const LocalTensor& lo
   const bool goes_over_host = from.mesh().device_type() != to.mesh().device_type();
   stages.push_back({true, [crossing, goes_over_host, call = Cause::site_of_call()](
                               const LocalTensor& given, const collectives::CallOptions& stage) {
-                      return cross(*crossing, goes_over_host ? given.to(tensors::kCpu) : given,
-                                   stage, call);
+                      const LocalTensor sent = goes_over_host ? given.to(tensors::kCpu) : given;
+                      LocalTensor result = empty_result(*crossing, sent);
+                      collectives::Work work = cross(*crossing, sent, result, stage, call);
+                      return StartedStage{std::move(result), std::move(work)};
                     }});
   if (goes_over_host) {
     const auto bring = [to](const LocalTensor& moved, const collectives::CallOptions&) {
@@ -153,16 +170,20 @@ AskedCrossing asked_crossing(std::string_view call, const base::CallSite& site, 
   return {std::move(to), std::move(crossing)};
 }
 
-LocalTensor redistribute_across(const Spec& from, const AskedCrossing& asked,
-                                const LocalTensor& local) {
-  const Spec& to = asked.to;
-  if (MoveObserver::any() || !asked.crossing || !asked.crossing->is_messages_only)
-    return start_across(from, to, local, {}).wait();
-  log_crossing({asked.crossing->plan, from, to});
+LocalTensor redistribute_across(const CrossingRoute& route, const LocalTensor& local) {
+  const Crossing* const crossing = route.crossing;
+  if (MoveObserver::any() || crossing == nullptr || !crossing->is_messages_only)
+    return start_across(route.from, route.to, local, {}).wait();
+  log_crossing({crossing->plan, route.from, route.to});
   try {
-    return cross(*asked.crossing, local, {}, Cause::site_of_call()).result;
+    LocalTensor result = route.pattern == nullptr
+                             ? empty_result(*crossing, local)
+                             : route.pattern->over(tensors::Storage::allocate(
+                                   route.pattern->storage()->bytes(), local.device()));
+    cross(*crossing, local, result, {}, Cause::site_of_call());
+    return result;
   } catch (const base::Error& error) {
-    tell_own_side(from, to, error);
+    tell_own_side(route.from, route.to, error);
     throw;
   }
 }

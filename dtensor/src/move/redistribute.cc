@@ -298,6 +298,13 @@ AskedMove asked_move(std::string_view call, const base::CallSite& site, const Sp
   return {std::move(to), std::move(plan)};
 }
 
+LocalTensor pattern_of(const Shape& shape, DType dtype) {
+  const std::size_t bytes =
+      static_cast<std::size_t>(tensors::numel(shape)) * tensors::item_size(dtype);
+  return LocalTensor(tensors::Storage::wrap(nullptr, bytes, tensors::kCpu, {}), dtype, shape,
+                     tensors::contiguous_strides(shape));
+}
+
 AskedMove with_direct_step(const Spec& from, AskedMove move) {
   move.direct.reset();
   if (move.plan->size() != 1 || from.is_outside()) return move;
@@ -312,13 +319,8 @@ AskedMove with_direct_step(const Spec& from, AskedMove move) {
                        (step.kind == StepKind::reduce_scatter && are_rows(step.after, from));
   if (!reduces && (step.kind != StepKind::all_gather || !are_rows(step.before, move.to)))
     return move;
-  const Shape& shape = move.to.local_box().shape;
   const ReduceOp op = reduces ? step.before.reduce_op(axis) : ReduceOp::sum;
-  const std::size_t bytes =
-      static_cast<std::size_t>(tensors::numel(shape)) * tensors::item_size(from.dtype());
-  move.direct = {{step.kind, step.axis, op},
-                 LocalTensor(tensors::Storage::wrap(nullptr, bytes, tensors::kCpu, {}),
-                             from.dtype(), shape, tensors::contiguous_strides(shape))};
+  move.direct = {{step.kind, step.axis, op}, pattern_of(move.to.local_box().shape, from.dtype())};
   return move;
 }
 

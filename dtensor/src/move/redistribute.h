@@ -57,6 +57,8 @@ struct AskedMove {
   std::shared_ptr<const std::vector<Step>> plan;
   std::optional<DirectMove> direct = {};  ///< which is the plan
 };
+/// Of that shape and dtype, without memory for them: what a kept move's results are made of.
+tensors::LocalTensor pattern_of(const tensors::Shape& shape, tensors::DType dtype);
 /// The move with its direct step, if its plan is one. No communication.
 AskedMove with_direct_step(const Spec& from, AskedMove move);
 /// The mesh remembers what was asked for before. @throws Error as asked_spec

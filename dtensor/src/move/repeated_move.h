@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <span>
 #include <utility>
+#include <variant>
 
 #include "mesh/mesh_body.h"
+#include "move/kept_crossing.h"
 #include "move/redistribute.h"
 
 namespace dtrun::dtensor {
@@ -20,18 +22,29 @@ class RepeatedMove {
   /// @param next the move that the tensor has kept before; null: none
   RepeatedMove(const Spec& from, const Placements& words, const AskedMove& move,
                const RepeatedMove* next)
-      : from_(from),
-        words_(words),
-        move_(with_direct_step(from, move)),
-        links_(links_of(from)),
-        next_(next),
-        count_(next == nullptr ? 1 : next->count_ + 1) {}
+      : RepeatedMove(from, words, Move(with_direct_step(from, move)), next) {}
+  /// The same of a move to another mesh. @param asked which KeptCrossing::can_keep()
+  RepeatedMove(const Spec& from, const Placements& words, const AskedCrossing& asked,
+               const RepeatedMove* next)
+      : RepeatedMove(from, words, Move(std::in_place_type<KeptCrossing>, asked), next) {}
 
   /// Of the moves from `first` on the one that is the same; null: none.
   static const AskedMove* find(const RepeatedMove* first, const Spec& from,
                                std::span<const Placement> words) {
-    for (const RepeatedMove* kept = first; kept != nullptr; kept = kept->next_)
-      if (kept->is_same(from, words)) return &kept->move_;
+    for (const RepeatedMove* kept = first; kept != nullptr; kept = kept->next_) {
+      const AskedMove* const move = std::get_if<AskedMove>(&kept->move_);
+      if (move != nullptr && kept->is_same(from, words)) return move;
+    }
+    return nullptr;
+  }
+  /// The same of a move to another mesh.
+  static const KeptCrossing* find(const RepeatedMove* first, const Spec& from,
+                                  const DeviceMesh& target, std::span<const Placement> words) {
+    for (const RepeatedMove* kept = first; kept != nullptr; kept = kept->next_) {
+      const KeptCrossing* const crossing = std::get_if<KeptCrossing>(&kept->move_);
+      if (crossing != nullptr && crossing->leads_to(target) && kept->is_same(from, words))
+        return crossing;
+    }
     return nullptr;
   }
   /// Whether a tensor that has kept those from `first` on keeps no more.
@@ -45,6 +58,15 @@ class RepeatedMove {
  private:
   static constexpr int kMost = 4;
 
+  using Move = std::variant<AskedMove, KeptCrossing>;
+  RepeatedMove(const Spec& from, const Placements& words, Move move, const RepeatedMove* next)
+      : from_(from),
+        words_(words),
+        move_(std::move(move)),
+        links_(links_of(from)),
+        next_(next),
+        count_(next == nullptr ? 1 : next->count_ + 1) {}
+
   static std::uint32_t links_of(const Spec& spec) {
     return spec.body()->mesh().body()->links_set.load(std::memory_order_relaxed);
   }
@@ -55,7 +77,7 @@ class RepeatedMove {
 
   const Spec from_;
   const Placements words_;
-  const AskedMove move_;
+  const Move move_;
   const std::uint32_t links_;  ///< of the mesh, when the plan was made
   const RepeatedMove* const next_;
   const int count_;  ///< of this one and those after it

@@ -17,6 +17,7 @@
 #include "move/asked_spec.h"
 #include "move/cause.h"
 #include "move/cross_mesh.h"
+#include "move/kept_crossing.h"
 #include "move/move_observer.h"
 #include "move/redistribute.h"
 #include "move/repeated_move.h"
@@ -116,6 +117,22 @@ Tensor Tensor::moved_by(const AskedMove& move, Site site) const {
   return arrived(*this, std::move(tensor));
 }
 
+const KeptCrossing* Tensor::repeated_move(const DeviceMesh& mesh,
+                                          std::span<const Placement> placements) const {
+  return RepeatedMove::find(body().repeated.load(std::memory_order_acquire), spec(), mesh,
+                            placements);
+}
+
+Tensor Tensor::moved_by(const KeptCrossing& kept, Site site) const {
+  const Cause cause("redistribute", Cause::Wish::asked, site);
+  LocalTensor moved =
+      redistribute_across({spec(), kept.to(), &kept.crossing(), &kept.pattern()}, local());
+  // Without another look at shape and dtype.
+  Tensor tensor;
+  tensor.body_ = base::Counted<Body>(new Body(std::move(moved), kept.to()));
+  return arrived(*this, std::move(tensor));
+}
+
 Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& order,
                             Site site) const {
   this->placements();  // which a local tensor refuses
@@ -150,7 +167,8 @@ bool note_target(std::atomic<std::uint64_t>& marks, const Spec& to) {
 
 }  // namespace
 
-void Tensor::note_move(const Placements& placements, const AskedMove& move) const {
+template <typename Move>
+void Tensor::note_move(const Placements& placements, const Move& move) const {
   const RepeatedMove* kept = body().repeated.load(std::memory_order_acquire);
   if (RepeatedMove::are_enough(kept) || MoveObserver::rehearsing()) return;
   if (!note_target(body().moved_to, move.to)) return;
@@ -163,11 +181,23 @@ void Tensor::note_move(const Placements& placements, const AskedMove& move) cons
 
 Tensor Tensor::redistribute(const DeviceMesh& mesh, const Placements& placements,
                             const ShardOrder& order, Site site) const {
+  if (order.empty()) {
+    if (const KeptCrossing* const known = repeated_move(mesh, placements))
+      return moved_by(*known, site);
+  }
   if (device_mesh() == mesh) return redistribute(placements, order, site);
   AskedCrossing asked = asked_crossing("redistribute", site, spec(), mesh, placements, order);
+  if (order.empty() && KeptCrossing::can_keep(asked)) note_move(placements, asked);
   const Cause cause("redistribute", Cause::Wish::asked, site);
-  LocalTensor moved = redistribute_across(spec(), asked, local());
+  LocalTensor moved = redistribute_across({spec(), asked.to, asked.crossing.get()}, local());
   return arrived(*this, Tensor(std::move(asked.to), std::move(moved)));
+}
+
+Tensor Tensor::redistribute(const DeviceMesh& mesh, std::initializer_list<Placement> placements,
+                            const ShardOrder& order, Site site) const {
+  const KeptCrossing* const known = order.empty() ? repeated_move(mesh, placements) : nullptr;
+  if (known != nullptr) return moved_by(*known, site);
+  return redistribute(mesh, Placements(placements), order, site);
 }
 
 PendingTensor Tensor::redistribute_async(const Placements& placements, const ShardOrder& order,

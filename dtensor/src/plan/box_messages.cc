@@ -10,18 +10,12 @@ namespace dtrun::dtensor {
 
 using tensors::Shape;
 
-namespace {
-
-/// -1: it has none.
-int place_of(const std::vector<int>& ranks, int rank) {
-  const auto found = std::ranges::find(ranks, rank);
-  return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
-}
-
-}  // namespace
-
 BoxMessages::BoxMessages(const Shape& global_shape, PlacedLayout from, PlacedLayout to)
-    : shape_(global_shape), from_(std::move(from)), to_(std::move(to)) {
+    : shape_(global_shape),
+      from_(std::move(from)),
+      to_(std::move(to)),
+      from_places_(from_.ranks),
+      to_places_(to_.ranks) {
   for (const PlacedLayout* const placed : {&from_, &to_}) {
     for (std::size_t axis = 0; axis < placed->layout.axes(); ++axis)
       DT_CHECK(!placed->layout.is_partial(axis));
@@ -36,7 +30,7 @@ Box BoxMessages::box(const PlacedLayout& on, int place) const {
 /// if it is one of them, else they take turns. @return a place of the first mesh
 int BoxMessages::giver(int source_place, int target_place) const {
   const std::vector<int> source = coordinate_in(from_.mesh_shape, source_place);
-  const int own_place = place_of(from_.ranks, to_.ranks[static_cast<std::size_t>(target_place)]);
+  const int own_place = from_places_.of(to_.ranks[static_cast<std::size_t>(target_place)]);
   bool has_it = own_place >= 0;
   if (has_it) {
     const std::vector<int> own = coordinate_in(from_.mesh_shape, own_place);
@@ -84,8 +78,8 @@ void BoxMessages::add_received(int target_place, std::vector<BoxMessage>& messag
 
 std::vector<BoxMessage> BoxMessages::of_rank(int rank) const {
   std::vector<BoxMessage> messages;
-  const int source_place = place_of(from_.ranks, rank);
-  const int target_place = place_of(to_.ranks, rank);
+  const int source_place = from_places_.of(rank);
+  const int target_place = to_places_.of(rank);
   if (source_place >= 0) add_sent(source_place, messages);
   if (target_place >= 0) add_received(target_place, messages);
   return messages;
@@ -104,7 +98,7 @@ bool BoxMessages::are_none() const {
   for (int place = 0; place < static_cast<int>(to_.ranks.size()); ++place) {
     const Box wanted = box(to_, place);
     if (tensors::numel(wanted.shape) == 0) continue;
-    const int own = place_of(from_.ranks, to_.ranks[static_cast<std::size_t>(place)]);
+    const int own = from_places_.of(to_.ranks[static_cast<std::size_t>(place)]);
     if (own < 0 || intersection(box(from_, own), wanted) != wanted) return false;
   }
   return true;

@@ -55,6 +55,13 @@ struct Call {
 
 class ShortCall;
 
+/// Of an all_to_all whose plan all ranks know: whose parts the lists have, in the order that begins
+/// at the right neighbour. Those of the other ranks are empty, and stand in no list.
+struct PartPeers {
+  std::span<const int> of_inputs;
+  std::span<const int> of_outputs;
+};
+
 /// A collective without its ownership: what all ranks must agree on, and this rank's buffers.
 struct CollectiveView {
   const Fingerprint& fingerprint;
@@ -62,6 +69,8 @@ struct CollectiveView {
   std::span<const Buffer> outputs;
   /// Of a call that goes a short way, where its group counts it; null: nowhere.
   ShortCall* short_call = nullptr;
+  /// null: lists are as Collective says.
+  const PartPeers* peers = nullptr;
 
   OpKind kind() const { return fingerprint.kind; }
   /// Source or destination, group rank; -1: none.

@@ -36,8 +36,6 @@ struct CallOptions {
   bool async = false;
   /// Default: the group's.
   std::optional<base::Deadline::Duration> timeout = std::nullopt;
-  /// Of all_to_all: a hash of a plan by which all ranks know all sizes; empty parts are not sent.
-  std::uint64_t agreed = 0;
   /// Of ReduceOp::premul_sum, and of no other: what this rank's elements are multiplied by, rounded
   /// to their dtype. The ranks' factors may differ, as in NCCL. The input stays as it is.
   std::optional<double> factor = std::nullopt;
@@ -78,6 +76,7 @@ struct MonitoredBarrierOptions {
 };
 
 class RankRecord;
+struct AgreedExchange;
 
 /// How the cpu backend reaches peers. automatic: shared memory where it can be had, else TCP.
 enum class Transport { automatic, tcp };
@@ -186,6 +185,9 @@ class ProcessGroup {
                       Site site = Site::current()) const;
   Work all_to_all(const std::vector<LocalTensor>& outputs, const std::vector<LocalTensor>& inputs,
                   CallOptions options = {}, Site site = Site::current()) const;
+  /// An all_to_all of which all ranks know all sizes (agreed_exchange.h).
+  Work all_to_all_agreed(const AgreedExchange& exchange, CallOptions options = {},
+                         Site site = Site::current()) const;
   /// The outputs of all_gather as one tensor: rank r's part is the r-th of size() equal parts along
   /// dim 0, or, where `output` has one dim more than `input`, output[r].
   Work all_gather_into_tensor(const LocalTensor& output, const LocalTensor& input,

@@ -34,6 +34,7 @@ using tensors::LocalTensor;
 
 class Deferred;
 class Node;
+class KeptCrossing;
 class RepeatedMove;
 struct AskedMove;
 
@@ -136,7 +137,9 @@ class Tensor : public ElementMethods,
   /// both have nothing to do. Collective over the ranks of both. @throws Error kInvalidArgument
   /// where no group has all these ranks
   Tensor redistribute(const DeviceMesh& mesh, const Placements& placements,
-                      const ShardOrder& order = {}, Site site = Site::current()) const;
+                      const ShardOrder& order = no_order(), Site site = Site::current()) const;
+  Tensor redistribute(const DeviceMesh& mesh, std::initializer_list<Placement> placements,
+                      const ShardOrder& order = no_order(), Site site = Site::current()) const;
   /// The same while the program goes on, until wait() of what it gives (autograd/pending_tensor.h).
   /// This tensor's elements are not to be written to before.
   PendingTensor redistribute_async(const Placements& placements, const ShardOrder& order = {},
@@ -277,8 +280,14 @@ class Tensor : public ElementMethods,
   /// Null unless this tensor keeps the redistribution as a repeated one.
   const AskedMove* repeated_move(std::span<const Placement> placements) const;
   Tensor moved_by(const AskedMove& move, Site site) const;
-  /// Keeps the first few moves that come again within four. No communication.
-  void note_move(const Placements& placements, const AskedMove& move) const;
+  /// The same of a move to another mesh.
+  const KeptCrossing* repeated_move(const DeviceMesh& mesh,
+                                    std::span<const Placement> placements) const;
+  Tensor moved_by(const KeptCrossing& crossing, Site site) const;
+  /// Keeps the first few moves that come again within four. No communication. @param move an
+  /// AskedMove or AskedCrossing
+  template <typename Move>
+  void note_move(const Placements& placements, const Move& move) const;
   /// Itself, unless nobody else has its elements.
   const Tensor& shown() const;
   base::Counted<Body> body_;

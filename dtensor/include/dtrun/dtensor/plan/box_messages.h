@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dtrun/dtensor/layout/box.h"
+#include "dtrun/dtensor/layout/rank_places.h"
 #include "dtrun/dtensor/plan/traffic.h"
 
 namespace dtrun::dtensor {
@@ -49,6 +50,8 @@ class BoxMessages {
   const tensors::Shape& shape_;
   const PlacedLayout from_;
   const PlacedLayout to_;
+  const RankPlaces from_places_;
+  const RankPlaces to_places_;
 };
 
 }  // namespace dtrun::dtensor

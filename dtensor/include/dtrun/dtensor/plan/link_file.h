@@ -18,9 +18,12 @@ LinkRate parse_link(std::string_view text);
 /// @param axis_names may be empty @throws Error for the file, and kInvalidArgument for what it says
 std::vector<LinkRate> read_links(const std::string& path, std::size_t axes,
                                  const std::vector<std::string>& axis_names);
+/// Whether the numbers in a table are those of a mesh's axes. They are those of the mesh that its
+/// user lays out: an axis that is made of some of those, or of a part of one, has a name alone.
+enum class AxisNumbers { apply, are_others };
 /// The same of the group's table, which may have no link for an axis: that one stays what it is.
 /// @param links one per axis @throws Error kInvalidArgument for what the table says
 void take_links(const collectives::CostTable& costs, const std::vector<std::string>& axis_names,
-                std::vector<LinkRate>& links);
+                AxisNumbers numbers, std::vector<LinkRate>& links);
 
 }  // namespace dtrun::dtensor
