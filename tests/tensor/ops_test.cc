@@ -186,6 +186,19 @@ TEST(OpsTest, PickingHasTheSameBitsForEveryNumberOfThreads) {
   set_num_threads(before);
 }
 
+TEST(OpsTest, SlicesOfEverySizeArePickedFromAnyAddress) {
+  const LocalTensor list = remainder(arange(70) * 7919, 37);
+  for (std::int64_t bytes = 1; bytes <= 600; bytes += bytes < 140 ? 1 : 23) {
+    const LocalTensor numbers = remainder(arange(37 * bytes + 1) * 31, 251).to(DType::u8);
+    for (const std::int64_t first : {0, 1}) {
+      const LocalTensor a = numbers.narrow(0, first, 37 * bytes).view({37, bytes});
+      ASSERT_TRUE(
+          equal(index_select(a, 0, list), gather(a, 0, list.unsqueeze(1).expand({70, bytes}))))
+          << bytes << " bytes from " << first << " on";
+    }
+  }
+}
+
 TEST(OpsTest, SlicesOfHalvesAreSummedABlockAtATime) {
   // Few positions of many, and more; slices that end within a block of 1,024 and in the next ones.
   for (const DType dtype : {DType::bf16, DType::f16}) {
