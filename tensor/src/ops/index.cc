@@ -406,7 +406,7 @@ std::int64_t first_wrong(const LocalTensor& index, const cuda::PositionRange& ra
   return wrong == positions + count ? -1 : wrong - positions;
 }
 
-/// @param into what the positions are of; empty where the caller does not say
+/// @param pointed what the positions are of; undefined where the caller does not say
 void refuse_outside(std::string_view op, const LocalTensor& index, int dim,
                     const cuda::PositionRange& range, std::int64_t size,
                     const LocalTensor& pointed = {}) {
