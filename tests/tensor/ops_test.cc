@@ -186,6 +186,37 @@ TEST(OpsTest, PickingHasTheSameBitsForEveryNumberOfThreads) {
   set_num_threads(before);
 }
 
+TEST(OpsTest, SlicesOfEverySizeArePickedFromAnyAddress) {
+  const LocalTensor list = remainder(arange(70) * 7919, 37);
+  for (std::int64_t bytes = 1; bytes <= 600; bytes += bytes < 140 ? 1 : 23) {
+    const LocalTensor numbers = remainder(arange(37 * bytes + 1) * 31, 251).to(DType::u8);
+    for (const std::int64_t first : {0, 1}) {
+      const LocalTensor a = numbers.narrow(0, first, 37 * bytes).view({37, bytes});
+      ASSERT_TRUE(
+          equal(index_select(a, 0, list), gather(a, 0, list.unsqueeze(1).expand({70, bytes}))))
+          << bytes << " bytes from " << first << " on";
+    }
+  }
+}
+
+TEST(OpsTest, SlicesOfHalvesAreSummedABlockAtATime) {
+  // Few positions of many, and more; slices that end within a block of 1,024 and in the next ones.
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const std::int64_t count : {3, 90}) {
+      for (const std::int64_t after : {7, 8, 900, 1024, 1029, 1500, 2500}) {
+        SCOPED_TRACE(testing::Message()
+                     << dtype_name(dtype) << ", " << count << " positions, " << after);
+        const LocalTensor a = randn({2, 64, after}, {.seed = 1}).to(dtype);
+        const LocalTensor parts = randn({2, count, after}, {.seed = 2}).to(dtype);
+        const LocalTensor list = remainder(arange(count), 2) * 41;
+        const LocalTensor exact = a.to(DType::f32), sources = parts.to(DType::f32);
+        EXPECT_TRUE(equal(index_add(a, 1, list, parts, 0.3),
+                          index_add(exact, 1, list, sources, 0.3).to(dtype)));
+      }
+    }
+  }
+}
+
 TEST(OpsTest, HalvesThatPositionsGetAreSummedInF32AndRoundedOnce) {
   // Few positions of many, as many as there are, and more; most of them several times.
   for (const DType dtype : {DType::bf16, DType::f16}) {

@@ -254,6 +254,10 @@ TEST_F(PointwiseTest, ARowThatAllShareIsAsItsCopies) {
           same_bits(add(numbers.to(DType::bf16), row), add(numbers.to(DType::bf16), copied(row))));
       EXPECT_TRUE(same_bits(where(gt(numbers, 0), row, third),
                             where(gt(numbers, 0), copied(row), copied(third))));
+      // Shared rows whose elements have different sizes.
+      const LocalTensor mask = gt(third, 0), half = third.to(DType::bf16);
+      EXPECT_TRUE(same_bits(where(mask, numbers, row), where(copied(mask), numbers, copied(row))));
+      EXPECT_TRUE(same_bits(clamp(numbers, half, row), clamp(numbers, copied(half), copied(row))));
     }
   }
 }

@@ -99,6 +99,53 @@ TEST_F(RowsTest, BitsDependNeitherOnThreadsNorOnTheLayout) {
   }
 }
 
+/// Over the last of three dims.
+std::vector<LocalTensor> functions_of_three_dims(const LocalTensor& x, const LocalTensor& grad) {
+  const LocalTensor y = softmax(x, 2), logs = log_softmax(x, -1);
+  const NormOptions options{.weight = randn({x.size(2)}, {.seed = 2})};
+  const Normalized normed = layer_norm(x, options);
+  return {y,
+          logs,
+          normed.output,
+          normed.mean,
+          rms_norm(x, options).output,
+          logsumexp(x, {2}),
+          sum(x, {2}),
+          softmax_backward(grad, x, 2),
+          log_softmax_backward(x, grad, 2),
+          layer_norm_backward(grad, x, normed, options).a,
+          rms_norm_backward(grad, x, options).a};
+}
+
+// Where an operand's lines follow each other for a while only, or have gaps between them, beside
+// others that are dense or turned.
+TEST_F(RowsTest, BitsDoNotDependOnWhetherLinesFollowEachOther) {
+  // Of long rows a task begins amid five lines that follow each other.
+  set_num_threads(4);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    for (const std::int64_t length : {1, 5, 16, 40, 130, 500}) {
+      SCOPED_TRACE(testing::Message() << dtype_name(dtype) << " rows of " << length);
+      const LocalTensor whole = randn({90, 9, length + 3}, {.seed = 4}).to(dtype);
+      const LocalTensor steps = whole.slice(2, 0, length);
+      const LocalTensor breaks = steps.contiguous().slice(1, 2, 7);
+      const LocalTensor grad = randn({90, 5, length}, {.seed = 5}).to(dtype);
+      const LocalTensor turned = grad.permute({2, 1, 0}).clone().permute({2, 1, 0});
+      const LocalTensor grad_breaks = cat({grad, grad}, 1).slice(1, 0, 5);
+      for (const LocalTensor& x : {breaks, steps.slice(1, 2, 7)}) {
+        const auto expected = functions_of_three_dims(x.contiguous(), grad);
+        expect_equal_bits(functions_of_three_dims(x, grad), expected);
+        expect_equal_bits(functions_of_three_dims(x, turned), expected);
+        expect_equal_bits(functions_of_three_dims(x, grad_breaks), expected);
+        expect_equal_bits(functions_of_three_dims(x.contiguous(), grad_breaks), expected);
+      }
+      const LocalTensor classes = remainder(arange(90), length), logits = steps.select(1, 3);
+      const CrossEntropy dense = cross_entropy_rows(logits.contiguous(), classes);
+      const CrossEntropy found = cross_entropy_rows(logits, classes);
+      expect_equal_bits({found.loss, found.logsumexp}, {dense.loss, dense.logsumexp});
+    }
+  }
+}
+
 // Short rows are brought and folded many at once.
 TEST_F(RowsTest, ARowsBitsDoNotDependOnHowManyThereAre) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {

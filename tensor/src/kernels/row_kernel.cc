@@ -1,6 +1,6 @@
 // Element i of a row goes to lane i mod 64, and lanes are added in pairs: i and i + 32 first. The
-// elements behind the last sixteen join when there are 16 lanes left. All of it stays in registers:
-// a short row takes little more time than its elements.
+// elements behind the last sixteen join when there are 16 lanes left. A pass keeps its lanes in
+// registers: a short row takes little more time than its elements.
 #include "kernels/row_kernel.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Row kernels: what the fused operations do with one dense row of f32 or f64. Outputs may be the
-// inputs.
+// Row kernels: what the fused operations do with one dense row of f32 or f64. An output may be an
+// input, but for the `in` of normalize_backward, which is read once more after `out` is written.
 #pragma once
 
 #include <cstdint>

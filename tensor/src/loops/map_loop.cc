@@ -262,16 +262,23 @@ bool repeats_a_short_row(const Ports& ports, const StridedLoop& loop) {
   return repeats;
 }
 
+/// Up to the next place that elements of any dtype may begin at.
+std::int64_t rounded_up(std::int64_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+
 /// Such rows, many at once: the one that all share is written down as often.
 void map_short_rows(const Ports& ports, const StridedLoop& loop, const LoopPointers& first) {
-  constexpr std::int64_t kElements = 2048;  // in the first cache, with the other operands
+  // Of 4 bytes: two inputs and the output fit in a first cache of 32 KiB.
+  constexpr std::int64_t kElements = 2048;
   const std::int64_t row = loop.inner().size, rows = loop.dim(1).size;
   std::int64_t block = kElements / row;
   if (row % kLanes != 0) block = std::max(kLanes, block - block % kLanes);
   block = std::min(block, rows);
   LoopPointers start = first;
   LoopSteps steps{}, block_steps{};
-  Scratch scratch((kMostOperands - 1) * block * row * static_cast<std::int64_t>(sizeof(double)));
+  Scratch scratch((kMostOperands - 1) *
+                  rounded_up(block * row * static_cast<std::int64_t>(sizeof(double))));
   auto* place = reinterpret_cast<char*>(scratch.data());
   for (std::size_t k = 0; k < static_cast<std::size_t>(ports.count); ++k) {
     steps[k] = ports.of[k].stored_size;
@@ -279,8 +286,9 @@ void map_short_rows(const Ports& ports, const StridedLoop& loop, const LoopPoint
     block_steps[k] = block * loop.dim(1).steps[k];
     if (loop.dim(1).steps[k] != 0) continue;
     start[k] = place;
-    for (std::int64_t i = 0; i < block; ++i, place += bytes)
-      std::memcpy(place, first[k], static_cast<std::size_t>(bytes));
+    for (std::int64_t i = 0; i < block; ++i)
+      std::memcpy(place + i * bytes, first[k], static_cast<std::size_t>(bytes));
+    place += rounded_up(block * bytes);
   }
   const std::int64_t grain = std::max<std::int64_t>(1, kLoopGrain / (block * row));
   parallel_for((rows + block - 1) / block, grain, [&](std::int64_t begin, std::int64_t end) {

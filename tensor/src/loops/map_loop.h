@@ -1,6 +1,7 @@
 // map_elements: runs a pointwise operator's inner loop over operands of any layout and dtype.
 // Operands that are not a dense run of the loop's dtype (strided, broadcast, f16, bf16, mixed
-// dtypes) are converted 512 elements at a time, on the stack. Allocates nothing.
+// dtypes) are converted 512 elements at a time, on the stack. A short row that all rows share is
+// written down for many rows at once, in memory that the thread keeps for its next loop.
 #pragma once
 
 #include <span>

@@ -36,12 +36,11 @@ struct LoopDim {
 /// The merged dims, innermost first, and where the operands begin.
 class StridedLoop {
  public:
-  /// Operands that there are not step 0.
-  explicit StridedLoop() = default;
   void set_operand(int k, void* data) {
     first_[static_cast<std::size_t>(k)] = static_cast<char*>(data);
   }
   /// Outer to inner, or the other way round: where they belong is found here.
+  /// @param steps 0 for an operand that is not set
   void add_dim(std::int64_t size, const LoopSteps& steps);
   /// Once all dims are there.
   void merge();
@@ -70,7 +69,7 @@ class StridedLoop {
   static constexpr std::int64_t kTile = 64;
 
   void move(LoopPointers& pointers, const LoopDim& dim, std::int64_t count) const {
-    // All of them: the steps of those that there are not are 0.
+    // All of them: an operand that is not set has steps of 0.
     for (std::size_t k = 0; k < kMostOperands; ++k) pointers[k] += dim.steps[k] * count;
   }
 

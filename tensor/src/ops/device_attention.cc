@@ -106,7 +106,7 @@ AttentionGradients device_attention_backward(const LocalTensor& gradient, const 
     const auto add_to = [&](const LocalTensor& sums, const LocalTensor& left,
                             const LocalTensor& right) {
       const LocalTensor part = block.keys_of(sums);
-      part.copy_(add(part, matmul(left.transpose(-2, -1), right).to(computed)));
+      part.copy_(add(part, device_product(left.transpose(-2, -1), right, 1)));
     };
     add_to(key_gradient, of_scores, block.queries_of(query));
     add_to(value_gradient, weights.to(dtype), of_output);

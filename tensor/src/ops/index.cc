@@ -95,27 +95,68 @@ void require_list(std::string_view op, const LocalTensor& index) {
               "they are a list", "view({-1})");
 }
 
-/// Slices of `bytes` at positions[first], positions[first + 1]... of one slab, `count` of them.
-/// @param known how many positions there are from the first one on
-DTRUN_MULTIVERSION void pick_slices(char* target, const char* source, const std::int64_t* positions,
-                                    std::int64_t count, std::int64_t known, std::int64_t bytes) {
-  // Of a few lines of memory, a call for which takes longer than they do.
-  constexpr std::int64_t kLine = 64, kFew = 8 * kLine, kAhead = 8;
-  for (std::int64_t i = 0; i < count; ++i, target += bytes) {
-    const char* const slice = source + positions[i] * bytes;
-    if (bytes > kFew) {
-      std::memcpy(target, slice, static_cast<std::size_t>(bytes));
-      continue;
-    }
-    const char* const next = source + positions[std::min(i + kAhead, known - 1)] * bytes;
-    std::int64_t done = 0;
-    for (; done + kLine <= bytes; done += kLine) {
-      __builtin_prefetch(next + done);
-      std::memcpy(target + done, slice + done, kLine);
-    }
-    if (done < bytes)
-      std::memcpy(target + done, slice + done, static_cast<std::size_t>(bytes - done));
+/// Slices of one slab, and where they go. Passed by value: the copied bytes might else be the
+/// numbers here, as far as the compiler knows.
+struct SlabPicks {
+  char* target;
+  const char* source;
+  const std::int64_t* positions;  ///< in slices
+  std::int64_t count;
+  std::int64_t known;  ///< how many positions there are from the first one on
+};
+
+/// Slices that are one word each, at any address: while the processor waits for one, it asks for
+/// those to come.
+template <typename Word>
+void pick_words(SlabPicks picks) {
+  constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Word));
+  for (std::int64_t i = 0; i < picks.count; ++i) {
+    std::memcpy(picks.target + i * kBytes, picks.source + picks.positions[i] * kBytes,
+                sizeof(Word));
   }
+}
+
+/// A line of memory.
+constexpr std::int64_t kLine = 64;
+
+/// Slices of a few lines, a call for which takes longer than they do.
+/// @param bytes of a slice; a multiple of kLine, unless there is a rest
+template <bool kHasRest>
+DTRUN_MULTIVERSION void pick_lines(SlabPicks picks, std::int64_t bytes) {
+  constexpr std::int64_t kAhead = 8;
+  const std::int64_t rest = bytes % kLine, whole = bytes - rest;
+  for (std::int64_t i = 0; i < picks.count; ++i, picks.target += bytes) {
+    const char* const slice = picks.source + picks.positions[i] * bytes;
+    const std::int64_t ahead = std::min(i + kAhead, picks.known - 1);
+    const char* const next = picks.source + picks.positions[ahead] * bytes;
+    for (std::int64_t done = 0; done < whole; done += kLine) {
+      __builtin_prefetch(next + done);
+      std::memcpy(picks.target + done, slice + done, kLine);
+    }
+    if constexpr (kHasRest) {
+      // It may lie in two lines.
+      __builtin_prefetch(next + whole);
+      __builtin_prefetch(next + bytes - 1);
+      std::memcpy(picks.target + whole, slice + whole, static_cast<std::size_t>(rest));
+    }
+  }
+}
+
+void pick_large(SlabPicks picks, std::int64_t bytes) {
+  for (std::int64_t i = 0; i < picks.count; ++i) {
+    std::memcpy(picks.target + i * bytes, picks.source + picks.positions[i] * bytes,
+                static_cast<std::size_t>(bytes));
+  }
+}
+
+/// @param bytes of a slice
+void pick_slices(SlabPicks picks, std::int64_t bytes) {
+  if (bytes == 1) return pick_words<std::uint8_t>(picks);
+  if (bytes == 2) return pick_words<std::uint16_t>(picks);
+  if (bytes == 4) return pick_words<std::uint32_t>(picks);
+  if (bytes == 8) return pick_words<std::uint64_t>(picks);
+  if (bytes > 8 * kLine) return pick_large(picks, bytes);
+  bytes % kLine == 0 ? pick_lines<false>(picks, bytes) : pick_lines<true>(picks, bytes);
 }
 
 // A call for a few takes longer than they do.
@@ -365,7 +406,7 @@ std::int64_t first_wrong(const LocalTensor& index, const cuda::PositionRange& ra
   return wrong == positions + count ? -1 : wrong - positions;
 }
 
-/// @param into what the positions are of; empty where the caller does not say
+/// @param pointed what the positions are of; undefined where the caller does not say
 void refuse_outside(std::string_view op, const LocalTensor& index, int dim,
                     const cuda::PositionRange& range, std::int64_t size,
                     const LocalTensor& pointed = {}) {
@@ -459,8 +500,9 @@ LocalTensor index_select(const LocalTensor& tensor, int dim, const LocalTensor& 
   parallel_for(from.before * count, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end;) {
       const std::int64_t place = i % count, some = std::min(count - place, end - i);
-      pick_slices(target + i * bytes, source + i / count * from.size * bytes, positions + place,
-                  some, count - place, bytes);
+      pick_slices({target + i * bytes, source + i / count * from.size * bytes, positions + place,
+                   some, count - place},
+                  bytes);
       i += some;
     }
   });
