@@ -41,8 +41,9 @@ inline constexpr std::size_t kLentPartBytes = 128 << 10;
 /// From so many bytes on a collective is a long one, which goes beside the short ones: they do not
 /// wait for it.
 inline constexpr std::size_t kBulkBytes = 256 << 10;
-/// A blocking call by posts, parcels or short messages looks so often for the others before it becomes an
-/// operation: some tens of microseconds, during which other threads cannot take the group's lock.
+/// A blocking call by posts, parcels or short messages looks so often for the others before it
+/// becomes an operation: some tens of microseconds, during which other threads cannot take the
+/// group's lock.
 inline constexpr int kShortLooks = 128;
 /// The same where ranks share cores: they yield after each, so the others come on meanwhile, and an
 /// operation takes longer to make than they need.

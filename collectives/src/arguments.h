@@ -66,7 +66,7 @@ void require_length(const GroupShape& group, const std::vector<LocalTensor>& lis
 /// The same, all of that dtype.
 void require_list(const GroupShape& group, const std::vector<LocalTensor>& list,
                   tensors::DType dtype, std::string_view what);
-/// Says what is wrong with parts that are not sound().
+/// Says what is wrong with parts of which is_sound() is not true.
 [[noreturn]] void refuse_parts(const AgreedExchange& exchange, const GroupShape& group,
                                const PeerParts& parts, std::string_view what);
 void require_same_count(NamedCount a, NamedCount b);

@@ -121,6 +121,29 @@ TEST(RingTest, BytesComeOutInOrderHoweverTheyAreCut) {
   EXPECT_EQ(receiver.read({&more, 1}), 0U);
 }
 
+// Whatever has been read without the sender having been told of it.
+TEST(RingTest, AsManyBytesAsItSaysAreThereAtOnceAndNoFewer) {
+  OwnHeap own;
+  Heap& heap = own.heap;
+  constexpr std::size_t kCapacity = 64 << 10;
+  auto* ring = new (heap.at(heap.allocate(ring_bytes(kCapacity)))) RingHeader();
+  ring->capacity = kCapacity;
+  Doorbell doorbell;
+  RingSendChannel sender(*ring, doorbell);
+  RingReceiveChannel receiver(*ring, doorbell);
+  const std::vector<std::byte> sent(2 * kCapacity);
+  std::vector<std::byte> taken(kCapacity);
+  std::size_t least = kCapacity;
+  for (std::size_t header = 1; header < 5000; header += 87) {
+    sender.write(sent, {});  // until it is full
+    ASSERT_EQ(receiver.read(std::span(taken).first(header)), header);
+    sender.write(sent, {});
+    EXPECT_TRUE(receiver.has(receiver.most_at_once())) << header;
+    while (!receiver.has(least)) --least;
+  }
+  EXPECT_LT(least, kCapacity);  // so the whole of it is too much to wait for
+}
+
 struct LendingRing {
   static constexpr std::size_t kCapacity = 64 << 10;
   OwnHeap own;

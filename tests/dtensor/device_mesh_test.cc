@@ -95,6 +95,18 @@ TEST(DeviceMeshTest, AxesHaveTheLinksOfTheGroupsCostTable) {
     EXPECT_EQ(line.unflatten("world", {2, 2}, {"node", "gpu"}).links(),
               (std::vector<LinkRate>{kSharedMemoryLink, kSharedMemoryLink}));
   });
+  // What is for all others is so for its parts.
+  const std::string others = R"({"dp": {"latency": 2e-5, "bytes_per_second": 1e9},
+                                 "*": {"latency": 3e-6, "bytes_per_second": 4e9}})";
+  test::run_ranks(4, {.costs = others}, [](const ProcessGroup& group) {
+    const LinkRate slow{2e-5, 1e9}, fast{3e-6, 4e9};
+    const DeviceMesh mesh(group, {2, 2}, {"dp", "tp"});
+    EXPECT_EQ(mesh.links(), (std::vector<LinkRate>{slow, fast}));
+    EXPECT_EQ(mesh.flatten().links(), (std::vector<LinkRate>{slow}));
+    mesh.set_links({fast, fast});
+    EXPECT_EQ(mesh.flatten().links(), (std::vector<LinkRate>{fast}));
+    EXPECT_EQ(mesh["dp_tp"].links(), (std::vector<LinkRate>{fast}));
+  });
   const std::string broken = R"({"dp": {"latency": 2e-5}})";
   test::run_ranks(2, {.costs = broken}, [](const ProcessGroup& group) {
     expect_refused([&] { DeviceMesh(group, {2}, {"dp"}); }, "costs.json has no link at \"dp\"");

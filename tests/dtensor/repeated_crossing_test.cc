@@ -159,6 +159,27 @@ TEST(RepeatedCrossingTest, ItKeepsItsTargetAsLongAsTheTensorKeepsIt) {
   });
 }
 
+TEST(RepeatedCrossingTest, MeshesThatAreNewEachTimeAreNotKept) {
+  run_world(4, [](int) {
+    const DeviceMesh first("cpu", {0, 1});
+    const Tensor x = two_halves(first, 8);
+    for (int time = 0; time < 6; ++time) {
+      std::weak_ptr<MeshBody> target;
+      {
+        const DeviceMesh fresh("cpu", {2, 3});
+        target = fresh.body();
+        expect_halves(x.redistribute(fresh, {Shard(0)}), 8);
+        EXPECT_FALSE(goes_again_as_kept(x, fresh, {Shard(0)}));
+      }
+      EXPECT_TRUE(target.expired());
+    }
+    // There is room for one that does come again.
+    const DeviceMesh second("cpu", {2, 3});
+    for (int time = 0; time < 3; ++time) expect_halves(x.redistribute(second, {Shard(0)}), 8);
+    EXPECT_TRUE(goes_again_as_kept(x, second, {Shard(0)}));
+  });
+}
+
 TEST(RepeatedCrossingTest, OtherLinksOfEitherMeshEndIt) {
   run_world(4, [](int) {
     for (const bool is_target : {true, false}) {

@@ -67,7 +67,7 @@ void ProgressThread::take_nap(std::unique_lock<std::mutex>& lock, std::chrono::m
   if (nap > kNap) {
     is_long_nap_.store(true, std::memory_order_seq_cst);
     // Whoever has woken up since the last question may not have seen that.
-    if (attendance() != Drivable::Attendance::asleep) nap = std::chrono::milliseconds(0);
+    if (attendance() != Drivable::Attendance::asleep) nap = kNap;
   }
   changed_->wait_for(lock, nap);
   is_long_nap_.store(false, std::memory_order_seq_cst);

@@ -22,6 +22,10 @@ constexpr std::size_t kUntoldBytes = 4 << 10;
 constexpr std::size_t kUntoldPart = 8;
 // Of a lent payload: the group's lock is held meanwhile.
 constexpr std::size_t kFetchBytes = 1 << 20;
+
+std::size_t untold_bytes(const RingHeader& ring) {
+  return std::min<std::size_t>(ring.capacity / kUntoldPart, kUntoldBytes);
+}
 }  // namespace
 
 std::size_t RingSendChannel::put(Bytes bytes) {
@@ -79,6 +83,11 @@ std::size_t RingSendChannel::write(Bytes first, Bytes second) {
   return taken;
 }
 
+// What the sender has not been told of is no room to it.
+std::size_t RingReceiveChannel::most_at_once() const {
+  return ring_.capacity - untold_bytes(ring_);
+}
+
 bool RingReceiveChannel::has(std::size_t bytes) {
   if (written_ - read_ >= bytes) return true;
   written_ = ring_.written.load(std::memory_order_seq_cst);
@@ -100,7 +109,7 @@ std::size_t RingReceiveChannel::read(std::span<std::byte> target) {
     filled += count;
     read_ += count;
     // A producer that waits has filled the ring, so that this comes before all of it is read.
-    if (read_ - published_ < std::min(ring_.capacity / kUntoldPart, kUntoldBytes)) continue;
+    if (read_ - published_ < untold_bytes(ring_)) continue;
     ring_.read.store(read_, std::memory_order_seq_cst);
     published_ = read_;
     peer_.ring_sleepers();

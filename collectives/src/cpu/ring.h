@@ -68,7 +68,7 @@ class RingReceiveChannel : public ReceiveChannel {
     ring.fetches.store(memory == nullptr ? 0 : 1, std::memory_order_release);
   }
   std::size_t read(std::span<std::byte> target) override;
-  std::size_t most_at_once() const override { return ring_.capacity; }
+  std::size_t most_at_once() const override;
   bool has(std::size_t bytes) override;
   std::size_t fetch(std::span<std::byte> target, std::uint64_t address) override;
   void give_back() override;

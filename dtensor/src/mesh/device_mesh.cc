@@ -113,7 +113,7 @@ std::shared_ptr<MeshBody> new_mesh(ProcessGroup parent, std::vector<int> ranks,
   root->ranks = std::move(ranks);
   std::shared_ptr<MeshBody> mesh =
       make_mesh_body(std::move(root), axes_of(shape), std::move(names), device_type);
-  take_links(mesh->root->parent.cost_table(), mesh->names, AxisNumbers::apply, mesh->links);
+  take_links(mesh->root->parent.cost_table(), mesh->names, LinkKeys::all, mesh->links);
   return mesh;
 }
 

@@ -52,12 +52,12 @@ LinkRate joined_link(const DeviceMesh& mesh, const std::string& name,
             std::min(link.bytes_per_second, axis.link->bytes_per_second)};
   }
   std::vector<LinkRate> links = {link};
-  take_links(mesh.body()->root->parent.cost_table(), {name}, AxisNumbers::are_others, links);
+  take_links(mesh.body()->root->parent.cost_table(), {name}, LinkKeys::own_name, links);
   return links.front();
 }
 
 void take_axis_links(MeshBody& slice, const std::vector<NamedAxis>& axes) {
-  take_links(slice.root->parent.cost_table(), slice.names, AxisNumbers::are_others, slice.links);
+  take_links(slice.root->parent.cost_table(), slice.names, LinkKeys::no_number, slice.links);
   for (std::size_t a = 0; a < axes.size(); ++a)
     if (axes[a].link) slice.links[a] = *axes[a].link;
 }
@@ -119,7 +119,11 @@ void require_names(const DeviceMesh& mesh, const char* what) {
 void remember(MeshRoot& root, const std::string& name, const FlattenedAxis& flat) {
   const std::lock_guard lock(root.mutex);
   const auto [known, is_new] = root.flattened.emplace(name, flat);
-  if (is_new || known->second.axis == flat.axis) return;
+  if (is_new) return;
+  if (known->second.axis == flat.axis) {
+    known->second.link = flat.link;  // maybe set_links() has changed those of its parts
+    return;
+  }
   throw Error(ErrorCode::kInvalidArgument,
               "'" + name + "' is the name of other axes that were flattened before", "",
               "choose another name");

@@ -1,5 +1,6 @@
 #include "mesh/spec_table.h"
 
+#include <atomic>
 #include <utility>
 
 #include "mesh/mesh_body.h"
@@ -56,7 +57,9 @@ base::Counted<SpecBody> SpecTable::intern(MeshBody& mesh, const Layout& layout,
   if (found != bodies_.end()) return found->second->share_locked();
   if (bodies_.size() >= sweep_at_) sweep(mesh);
   std::unique_ptr<SpecBody>& made = bodies_[std::move(key)];
-  const auto mark = static_cast<std::uint16_t>(1 + made_++ % 0xffff);
+  // Of all meshes: a tensor that goes to the first spec of one and of another goes to two.
+  static std::atomic<std::uint64_t> bodies_made = 0;
+  const auto mark = static_cast<std::uint16_t>(1 + bodies_made++ % 0xffff);
   made = std::make_unique<SpecBody>(mesh, layout, shape, dtype, mark);
   return made->share_locked();
 }

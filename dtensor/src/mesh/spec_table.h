@@ -29,7 +29,7 @@ class SpecBody : public base::Count {
   const ShardOrder order;       ///< layout's
   const tensors::Shape shape;
   const tensors::DType dtype;
-  const std::uint16_t mark;  ///< never 0; differs among 65,535 specs in a row of a mesh
+  const std::uint16_t mark;  ///< never 0; differs among 65,535 specs in a row of the process
   const bool is_outside;     ///< this rank, of the mesh
   const Box box;             ///< this rank's; outside, empty in each dim
   /// The shape was computed by from_local from this rank's part alone, so other ranks may have
@@ -64,7 +64,6 @@ class SpecTable {
 
   std::unordered_map<tensors::Dims, std::unique_ptr<SpecBody>, NumberListHash> bodies_;
   std::size_t sweep_at_ = 256;
-  std::uint64_t made_ = 0;  ///< how many bodies
 };
 
 }  // namespace dtrun::dtensor

@@ -51,10 +51,10 @@ std::string name_of(std::size_t axis, const std::vector<std::string>& axis_names
 /// By the axis' name, its number, or "*"; null: none.
 const boost::json::value* find_link(const boost::json::object& file, std::size_t axis,
                                     const std::vector<std::string>& axis_names,
-                                    AxisNumbers numbers = AxisNumbers::apply) {
+                                    LinkKeys asked = LinkKeys::all) {
   std::vector<std::string> keys = {name_of(axis, axis_names)};
-  if (numbers == AxisNumbers::apply) keys.push_back(std::to_string(axis));
-  keys.emplace_back("*");
+  if (asked == LinkKeys::all) keys.push_back(std::to_string(axis));
+  if (asked != LinkKeys::own_name) keys.emplace_back("*");
   for (const std::string& key : keys) {
     // What else lies in a cost table is no link.
     if (key == collectives::kLimitsKey) continue;
@@ -89,12 +89,11 @@ std::vector<LinkRate> read_links(const std::string& path, std::size_t axes,
 }
 
 void take_links(const collectives::CostTable& costs, const std::vector<std::string>& axis_names,
-                AxisNumbers numbers, std::vector<LinkRate>& links) {
+                LinkKeys keys, std::vector<LinkRate>& links) {
   if (!costs.is_given()) return;
   const boost::json::value file = base::parse_json(costs.text(), costs.path());
   for (std::size_t axis = 0; axis < links.size(); ++axis)
-    if (const boost::json::value* const link =
-            find_link(file.get_object(), axis, axis_names, numbers))
+    if (const boost::json::value* const link = find_link(file.get_object(), axis, axis_names, keys))
       links[axis] = link_of(costs.path(), name_of(axis, axis_names), *link);
 }
 

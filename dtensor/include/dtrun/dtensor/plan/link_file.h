@@ -18,12 +18,13 @@ LinkRate parse_link(std::string_view text);
 /// @param axis_names may be empty @throws Error for the file, and kInvalidArgument for what it says
 std::vector<LinkRate> read_links(const std::string& path, std::size_t axes,
                                  const std::vector<std::string>& axis_names);
-/// Whether the numbers in a table are those of a mesh's axes. They are those of the mesh that its
-/// user lays out: an axis that is made of some of those, or of a part of one, has a name alone.
-enum class AxisNumbers { apply, are_others };
+/// Which links of a table an axis may take: that of its name, of its number, of "*". Numbers are
+/// the axes of the mesh that its user lays out. A part of one of those has none, and of several as
+/// one the parts have taken "*" already.
+enum class LinkKeys { all, no_number, own_name };
 /// The same of the group's table, which may have no link for an axis: that one stays what it is.
 /// @param links one per axis @throws Error kInvalidArgument for what the table says
 void take_links(const collectives::CostTable& costs, const std::vector<std::string>& axis_names,
-                AxisNumbers numbers, std::vector<LinkRate>& links);
+                LinkKeys keys, std::vector<LinkRate>& links);
 
 }  // namespace dtrun::dtensor
