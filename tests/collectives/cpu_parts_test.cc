@@ -88,15 +88,24 @@ TEST(HeapTest, ALackOfSharedMemoryIsAnErrorAndNoSignal) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(RingTest, BytesComeOutInOrderHoweverTheyAreCut) {
+/// A ring in memory of its own, and its sender.
+struct OwnRing {
+  static constexpr std::size_t kCapacity = 64 << 10;
+
   OwnHeap own;
-  Heap& heap = own.heap;
-  constexpr std::size_t kCapacity = 64 << 10;
-  auto* ring = new (heap.at(heap.allocate(ring_bytes(kCapacity)))) RingHeader();
-  ring->capacity = kCapacity;
+  RingHeader* const ring = [this] {
+    auto* made = new (own.heap.at(own.heap.allocate(ring_bytes(kCapacity)))) RingHeader();
+    made->capacity = kCapacity;
+    return made;
+  }();
   Doorbell doorbell;
-  RingSendChannel sender(*ring, doorbell);
-  RingReceiveChannel receiver(*ring, doorbell);
+  RingSendChannel sender{*ring, doorbell};
+};
+
+TEST(RingTest, BytesComeOutInOrderHoweverTheyAreCut) {
+  OwnRing own;
+  RingSendChannel& sender = own.sender;
+  RingReceiveChannel receiver(*own.ring, own.doorbell);
   std::vector<std::byte> sent(5'000'011);
   for (std::size_t i = 0; i < sent.size(); ++i)
     sent[i] = static_cast<std::byte>((i * 2654435761u) >> 13);
@@ -123,14 +132,10 @@ TEST(RingTest, BytesComeOutInOrderHoweverTheyAreCut) {
 
 // Whatever has been read without the sender having been told of it.
 TEST(RingTest, AsManyBytesAsItSaysAreThereAtOnceAndNoFewer) {
-  OwnHeap own;
-  Heap& heap = own.heap;
-  constexpr std::size_t kCapacity = 64 << 10;
-  auto* ring = new (heap.at(heap.allocate(ring_bytes(kCapacity)))) RingHeader();
-  ring->capacity = kCapacity;
-  Doorbell doorbell;
-  RingSendChannel sender(*ring, doorbell);
-  RingReceiveChannel receiver(*ring, doorbell);
+  OwnRing own;
+  RingSendChannel& sender = own.sender;
+  RingReceiveChannel receiver(*own.ring, own.doorbell);
+  constexpr std::size_t kCapacity = OwnRing::kCapacity;
   const std::vector<std::byte> sent(2 * kCapacity);
   std::vector<std::byte> taken(kCapacity);
   std::size_t least = kCapacity;
@@ -144,18 +149,9 @@ TEST(RingTest, AsManyBytesAsItSaysAreThereAtOnceAndNoFewer) {
   EXPECT_LT(least, kCapacity);  // so the whole of it is too much to wait for
 }
 
-struct LendingRing {
-  static constexpr std::size_t kCapacity = 64 << 10;
-  OwnHeap own;
+struct LendingRing : OwnRing {
   std::optional<LifeSign> life_sign = LifeSign::give(own.commons, 0);
   std::unique_ptr<PeerMemory> memory = PeerMemory::open(own.commons, 0);
-  RingHeader* const ring = [this] {
-    auto* made = new (own.heap.at(own.heap.allocate(ring_bytes(kCapacity)))) RingHeader();
-    made->capacity = kCapacity;
-    return made;
-  }();
-  Doorbell doorbell;
-  RingSendChannel sender{*ring, doorbell};
 };
 
 TEST(RingTest, APayloadThatDoesNotFitIsLentUntilItIsFetched) {
