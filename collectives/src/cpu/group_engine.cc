@@ -196,13 +196,17 @@ void GroupEngine::drive_in_background() {
 
 // ---- driving
 
-bool GroupEngine::step(Asks asks) {
+void GroupEngine::look_at_connections(Asks asks) {
   // Where ranks share cores a poll yields, and one more call is nothing beside that.
   if (asks == Asks::for_a_poll && world_->crowding() != Crowding::crowded) {
     channels_.sockets().look_or_try();
   } else {
     channels_.sockets().look();
   }
+}
+
+bool GroupEngine::step(Asks asks) {
+  look_at_connections(asks);
   bool moved = step_lane(Lane::prompt);
   moved |= step_lane(Lane::bulk);
   moved |= point_to_point_.step(channels_);

@@ -164,6 +164,7 @@ class GroupEngine : public GroupListener,
                    int looks, std::uint64_t number);
   /// Somebody who polls asks less of the sockets: the next poll is not far.
   enum class Asks { for_a_poll, before_a_sleep };
+  void look_at_connections(Asks asks);
   bool step_all(Asks asks);
   /// May throw what an operation throws.
   bool step(Asks asks);
@@ -197,6 +198,7 @@ class GroupEngine : public GroupListener,
   bool idle() const {
     return collectives_[0].empty() && collectives_[1].empty() && point_to_point_.idle();
   }
+  bool has_connections() const { return place_.sharing != Sharing::all; }
   std::deque<std::shared_ptr<Operation>>& collectives(Lane lane) {
     return collectives_[static_cast<std::size_t>(lane)];
   }
@@ -249,6 +251,7 @@ class GroupEngine : public GroupListener,
   std::array<std::deque<std::shared_ptr<Operation>>, kCollectiveLanes> collectives_;
   Lane stepped_ = Lane::prompt;  ///< of these, the one that is being moved
   PointToPoint point_to_point_;
+  std::vector<std::byte> rows_;  ///< for DeliverySteps
   std::optional<GroupFailure> failure_;
   bool refusal_recorded_ = false;  ///< of a call after the failure
   bool shut_down_ = false;

@@ -1,6 +1,8 @@
-// The short way of a group's engine: a blocking collective by posts, parcels or short messages runs
-// on the caller's stack, under the engine's lock, without clock, queue or allocation. If a member
-// is late, the rest of the collective becomes an ordinary Operation.
+// The short way of a group's engine: a blocking collective by posts, parcels or short messages, in
+// rings or on connections, runs on the caller's stack, under the engine's lock, without clock,
+// queue or allocation. If a member is late, the rest of the collective becomes an ordinary
+// Operation.
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -34,6 +36,9 @@ Collective owned(const CollectiveView& collective, int ranks, Deadline::Duration
   owned.call.deadline = Deadline::after(timeout);
   return owned;
 }
+
+/// Each asks the kernel: together they take some tens of microseconds.
+constexpr int kConnectionLooks = 40;
 
 /// How long a rank polls on the short way.
 class Looks {
@@ -82,7 +87,6 @@ void GroupEngine::log_in_place(const Fingerprint& fingerprint) const {
 }
 
 bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration timeout) {
-  if (!meeting(Lane::prompt).possible()) return false;
   std::shared_ptr<Operation> rest;
   if (collective.peers != nullptr) {
     require_own_process();
@@ -93,9 +97,9 @@ bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration t
   }
   const Situation situation = situation_of(collective);
   const Algorithm algorithm = choose_algorithm(situation);
-  const bool delivers =
-      algorithm.way == Way::parcels ||
-      (algorithm.way == Way::messages && Deliveries::make_up(situation.kind) && size() > 1);
+  const bool goes_by_messages =
+      algorithm.way == Way::messages && size() > 1 && lane_of(situation) == Lane::prompt;
+  const bool delivers = algorithm.way == Way::parcels || goes_by_messages;
   if (algorithm.way != Way::post && !delivers) return false;
   require_own_process();
   std::optional<Parcels> parcels;
@@ -139,8 +143,9 @@ bool GroupEngine::deliver_now(const CollectiveView& collective, Parcels* parcels
                                           empty_parts_of(collective.fingerprint));
   const Way way = parcels != nullptr ? Way::parcels : Way::messages;
   DeliverySteps steps(parcels);
+  const std::size_t bytes_of_rows = DeliverySteps::bytes_of_rows(all, collective);
   const std::scoped_lock lock(mutex_);
-  if (!is_eventless() ||
+  if (!is_eventless() || bytes_of_rows > DeliverySteps::kMostRowBytes ||
       !steps.can_begin(all, collective, least_lent_in(collective.kind()), channels_))
     return false;
   const std::uint64_t bytes = collective.bytes();
@@ -148,15 +153,19 @@ bool GroupEngine::deliver_now(const CollectiveView& collective, Parcels* parcels
   RankRecord& record = world_->record();
   const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
   ShortCall* const call = collective.short_call;
+  // Beside system calls, looks at the clock take no time.
+  if (call != nullptr && has_connections()) call->wait();
   if (parcels != nullptr && !show_now(*parcels, looks, call)) return false;
   if (says_ways_) log_way(collective, situation_of(collective), way);
-  steps.send(all, collective, channels_);
+  if (bytes_of_rows > rows_.size()) rows_.resize(bytes_of_rows);
+  steps.set_rows(std::span(rows_).first(bytes_of_rows));
+  const bool are_sent = steps.send(all, collective, channels_);
   // As with posts, books are kept while the peers' bytes are on their way.
   note(collective.fingerprint, Lane::prompt);
   if (call != nullptr) call->count(bytes);
   const std::uint64_t number =
       record.pass(collective.fingerprint, recorded_group_, bytes, begun_ns);
-  if (receive_now(steps, all, collective, looks, number)) {
+  if (are_sent && receive_now(steps, all, collective, looks, number)) {
     if (parcels == nullptr) meeting(Lane::prompt).pass(collective.fingerprint);
     record.passed(number);
     return true;
@@ -187,14 +196,17 @@ bool GroupEngine::show_now(Parcels& parcels, int looks, ShortCall* call) {
 bool GroupEngine::receive_now(DeliverySteps& steps, const Deliveries& all,
                               const CollectiveView& collective, int looks, std::uint64_t number) {
   try {
-    Looks left(world_->crowding(), looks);
+    Looks left(world_->crowding(), has_connections() ? std::min(looks, kConnectionLooks) : looks);
     do {
+      if (has_connections()) look_at_connections(Asks::for_a_poll);
       if (steps.receive(all, collective, channels_)) return true;
     } while (left.again(collective.short_call));
   } catch (const Disagreement&) {
     // The operation finds it again, and reports it.
   } catch (const EarlierDisagreement&) {
   } catch (const base::Error&) {
+    // The kernel does not say what has come: an operation asks again, and reports it.
+    if (has_connections()) return false;
     // A peer's memory cannot be mapped.
     world_->record().go_on(number);
     world_->record().end(number, RankRecord::Outcome::failed);
