@@ -453,6 +453,42 @@ TEST(AutogradTest, AGradientLiesAsItsTensor) {
   });
 }
 
+// pytorch/pytorch#172932: each rank uses what all have for a part of the result.
+TEST(AutogradTest, GradPlacementsSayHowTheRanksGradientsLie) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2});
+    const Tensor whole = randn({4, 6}, {1}, kDoubles);
+    const auto own_factor = [&] { return whole * (group.rank() + 1.0); };
+    const Placements sums = {Partial(), Partial()};
+
+    const Tensor x = distribute_tensor(whole, mesh, {Replicate(), Replicate()}).requires_grad_();
+    (x.to_local(sums) * own_factor()).sum().backward();
+    EXPECT_EQ(x.grad().placements(), (Placements{Replicate(), Replicate()}));
+    EXPECT_EQ(difference(x.grad().full_tensor(), whole * 10.0, {1e-12, 1e-12}), "");
+
+    // Along the first axis the ranks' parts are others, and what they have is equal along none.
+    const Tensor rows = distribute_tensor(whole, mesh, {Shard(0), Replicate()}).requires_grad_();
+    (rows.full_tensor(sums) * own_factor()).sum().backward();
+    EXPECT_EQ(difference(rows.grad().full_tensor(), whole * 10.0, {1e-12, 1e-12}), "");
+
+    const Tensor given = (whole * 1.0).requires_grad_();
+    const Tensor made = Tensor::from_local(given, mesh, {Replicate(), Replicate()},
+                                           {.grad_placements = {Partial(), Replicate()}});
+    made.sum().backward();
+    // A sum's value stands on the first rank of its axis.
+    EXPECT_EQ(difference(given.grad(), whole * 0.0 + (group.rank() < 2 ? 1.0 : 0.0), {0, 0}), "");
+
+    expect_refused([&] { rows.to_local({Shard(1), Replicate()}); }, "its gradient would be");
+    expect_refused([&] { rows.to_local({Shard(0)}); }, "2");
+    expect_refused(
+        [&] {
+          Tensor::from_local(given, mesh, {Replicate(), Replicate()},
+                             {.grad_placements = {Shard(0), Replicate()}});
+        },
+        "from_local");
+  });
+}
+
 /// x^3.
 struct Cube : autograd::Function<Cube> {
   static Tensor forward(autograd::FunctionContext& ctx, const Tensor& x) {

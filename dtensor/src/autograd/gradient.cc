@@ -145,7 +145,10 @@ void Tensor::set_data(const Tensor& data) const {
 }
 
 Tensor Tensor::detach() const {
-  return is_distributed() ? Tensor(spec(), local()) : Tensor(local());
+  if (!is_distributed()) return local();
+  Tensor detached(spec(), local());
+  if (Graph::is_copy(*this)) Graph::mark_copy(detached);
+  return detached;
 }
 
 void Tensor::backward(BackwardOptions options) const {

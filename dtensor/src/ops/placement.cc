@@ -21,6 +21,7 @@
 #include "move/move_observer.h"
 #include "move/redistribute.h"
 #include "move/repeated_move.h"
+#include "ops/gradient_layout.h"
 #include "ops/whole.h"
 
 namespace dtrun::dtensor {
@@ -28,12 +29,33 @@ namespace dtrun::dtensor {
 using base::Error;
 using base::ErrorCode;
 
+Spec spec_of_gradient(std::string_view call, const Spec& spec, const Placements& placements) {
+  const Spec lies = make_spec(spec.mesh(), placements, spec.shape(), spec.dtype());
+  const Shape &part = lies.local_box().shape, &held = spec.local_box().shape;
+  if (lies.is_outside() || part == held) return lies;
+  throw Error(ErrorCode::kInvalidArgument,
+              std::string(call) + " of " + spec.to_string() + " with the grad_placements " +
+                  placements_to_string(placements),
+              "this rank's part is " + tensors::shape_to_string(held) +
+                  ", and that of its gradient would be " + tensors::shape_to_string(part),
+              "cut the gradient as the tensor; Replicate and Partial may take each other's place");
+}
+
 Tensor Tensor::to_local() const {
   if (!is_distributed()) return *this;
   return recorded("to_local", *this, Tensor(local()), [spec = spec()](const Tensor& gradient) {
     return from_local(
         gradient, spec.mesh(), without_partials(spec.placements()),
         {.shape = spec.shape(), .has_shape = true, .shard_order = spec.shard_order()});
+  });
+}
+
+Tensor Tensor::to_local(const Placements& grad_placements) const {
+  if (!is_distributed()) return *this;
+  const Spec lies = spec_of_gradient("to_local", spec(), grad_placements);
+  return recorded("to_local", *this, Tensor(local()), [lies](const Tensor& gradient) {
+    return from_local(gradient, lies.mesh(), lies.placements(),
+                      {.shape = lies.shape(), .has_shape = true});
   });
 }
 
@@ -53,6 +75,11 @@ ShardingSpec Tensor::sharding_spec() const {
 Tensor Tensor::full_tensor(Site site) const {
   const Cause cause("full_tensor", Cause::Wish::asked, site);
   return redistribute(Placements(placements().size(), Replicate())).to_local();
+}
+
+Tensor Tensor::full_tensor(const Placements& grad_placements, Site site) const {
+  const Cause cause("full_tensor", Cause::Wish::asked, site);
+  return redistribute(Placements(placements().size(), Replicate())).to_local(grad_placements);
 }
 
 namespace {
