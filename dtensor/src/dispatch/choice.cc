@@ -56,20 +56,6 @@ class Chooser {
     return weighed_.empty() ? PlanCost{std::numeric_limits<double>::infinity(), 0} : best().cost;
   }
 
- private:
-  struct Candidate {
-    std::size_t rule;
-    double bound;  ///< seconds that it costs at the least
-  };
-
-  void list_candidates(std::size_t axis) {
-    std::vector<Candidate>& candidates = candidates_.emplace_back();
-    for (std::size_t rule = 0; rule < rules_.size(); ++rule) {
-      if (is_sensible(rules_[rule], axis)) candidates.push_back({rule, bound_of(rule, axis)});
-    }
-    std::ranges::stable_sort(candidates, {}, &Candidate::bound);
-  }
-
   /// A cut is worth trying where an operand has one already; Partial where an operand is just that
   /// and none would have to be padded to it.
   bool is_sensible(const AxisRule& rule, std::size_t axis) const {
@@ -87,6 +73,20 @@ class Chooser {
     if (const Cut* const cut = cut_of(rule)) return any_is_cut_so(*cut, axis);
     if (std::ranges::any_of(rule.inputs, is_cut)) return any_cut;
     return any_partial || std::ranges::none_of(rule.inputs, is_partial);
+  }
+
+ private:
+  struct Candidate {
+    std::size_t rule;
+    double bound;  ///< seconds that it costs at the least
+  };
+
+  void list_candidates(std::size_t axis) {
+    std::vector<Candidate>& candidates = candidates_.emplace_back();
+    for (std::size_t rule = 0; rule < rules_.size(); ++rule) {
+      if (is_sensible(rules_[rule], axis)) candidates.push_back({rule, bound_of(rule, axis)});
+    }
+    std::ranges::stable_sort(candidates, {}, &Candidate::bound);
   }
 
   /// Null unless it is ragged.
@@ -404,6 +404,12 @@ PlanCost cost_of_rules(const Operation& operation, const std::vector<AxisRule>& 
                        const std::vector<int>& mesh_shape, const std::vector<Layout>& layouts,
                        std::span<const LinkRate> links) {
   return Chooser(operation, rules, mesh_shape, layouts, links).cost_of_picked(rule_of_axis);
+}
+
+bool is_tried(const Operation& operation, const std::vector<AxisRule>& rules, std::size_t rule,
+              std::size_t axis, const std::vector<int>& mesh_shape,
+              const std::vector<Layout>& layouts) {
+  return Chooser(operation, rules, mesh_shape, layouts, {}).is_sensible(rules[rule], axis);
 }
 
 }  // namespace dtrun::dtensor::sharding

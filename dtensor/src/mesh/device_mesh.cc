@@ -62,17 +62,6 @@ void check_ranks(const ProcessGroup& group, const std::vector<int>& ranks) {
   }
 }
 
-std::vector<MeshAxis> axes_of(const std::vector<int>& shape) {
-  std::vector<MeshAxis> axes;
-  int stride = 1;
-  for (std::size_t a = shape.size(); a-- > 0;) {
-    axes.emplace_back(shape[a], stride);
-    stride *= shape[a];
-  }
-  std::ranges::reverse(axes);
-  return axes;
-}
-
 /// All lines of ranks along the axis, each a list of ranks of the parent.
 std::vector<std::vector<int>> lines_along(const std::vector<int>& ranks, const MeshAxis& axis) {
   const std::vector<int> steps = axis.places();

@@ -53,6 +53,9 @@ struct ExplainedArgument {
 struct ExplainedRule {
   std::string rule;    ///< "S(0), R -> S(0)": the arguments, then the result, along one axis
   double seconds = 0;  ///< that the call costs with it; the other axes' rules stay
+  /// False: no choice tries it, whatever it costs. It cuts operands of which none is cut along the
+  /// axis, or wants a Partial one where none is.
+  bool is_tried = true;
 };
 
 struct ExplainedAxis {
