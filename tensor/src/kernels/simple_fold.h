@@ -94,7 +94,7 @@ DTRUN_MULTIVERSION void add_rows(A* lane, const char* data, std::int64_t step, s
 
 template <typename Op, typename T>
 void simple_panel(void* states, const char* data, std::int64_t row_step, std::int64_t count,
-                  std::int64_t width) {
+                  std::int64_t width, std::int64_t) {
   using A = ComputeType<T>;
   constexpr int kRows = 8;
   A lanes[kFoldLanes * kPanelBytes / sizeof(A)];
