@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "dtrun/base/check.h"
+#include "plan/quick_plan.h"
 
 namespace dtrun::dtensor::sharding {
 namespace {
@@ -243,8 +244,7 @@ class Chooser {
                         tensors::DType dtype) const {
     if (from == to) return {};
     const CostModel costs = costs_of(dtype);
-    return plan_cost(shape, mesh_shape_, plan_redistribute(shape, mesh_shape_, from, to, costs),
-                     costs);
+    return plan_cost(shape, mesh_shape_, quick_plan(shape, mesh_shape_, from, to, costs), costs);
   }
 
   /// Of the result to where it is wished, and of the gradients: that of the result comes as it is
@@ -346,7 +346,7 @@ class Chooser {
     const CostModel costs = costs_of(of.dtype);
     const PlanCost cost =
         plan_cost(of.shape, mesh_shape_,
-                  plan_redistribute(of.shape, mesh_shape_, layouts_[operand], to, costs), costs);
+                  quick_plan(of.shape, mesh_shape_, layouts_[operand], to, costs), costs);
     known_[operand].emplace_back(to, cost);
     return cost;
   }
