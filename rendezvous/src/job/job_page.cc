@@ -285,7 +285,8 @@ std::string JobPage::describe_cause() const {
   const Cause cause = copy_of(page.cause);
   const std::string text(bounded(cause.text, sizeof cause.text));
   if (cause.global_rank < 0) return text.empty() ? "the launcher ended the job" : text;
-  std::string result = fmt::format("rank {} (pid {})", cause.global_rank, cause.pid);
+  std::string result = fmt::format("rank {}", cause.global_rank);
+  if (cause.pid != 0) result += fmt::format(" (pid {})", cause.pid);  // 0: of another node
   const bool dead = cause.signal != 0 || cause.exit_code != 0;
   if (cause.signal != 0) {
     result += " was killed by " + base::signal_name(cause.signal);
