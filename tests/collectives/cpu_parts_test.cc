@@ -130,6 +130,31 @@ TEST(RingTest, BytesComeOutInOrderHoweverTheyAreCut) {
   EXPECT_EQ(receiver.read({&more, 1}), 0U);
 }
 
+// The reader looks at one mark after the other, and the sender has used them again meanwhile.
+TEST(RingTest, NothingThatWasWrittenBeforeTheReaderLooksIsMissed) {
+  for (std::size_t messages = 1; messages < 4 * RingHeader::kMarks; ++messages) {
+    OwnRing own;
+    RingReceiveChannel receiver(*own.ring, own.doorbell);
+    EXPECT_TRUE(receiver.empty());
+    for (std::size_t i = 0; i < messages; ++i) {
+      const auto number = static_cast<std::byte>(i);
+      ASSERT_EQ(own.sender.write({&number, 1}, {}), 1U);
+    }
+    EXPECT_FALSE(receiver.empty());
+    EXPECT_TRUE(receiver.has(messages));
+    EXPECT_FALSE(receiver.has(messages + 1));
+    for (std::size_t i = 0; i < messages; ++i) {
+      std::byte number{0xff};
+      ASSERT_EQ(receiver.read({&number, 1}), 1U);
+      EXPECT_EQ(number, static_cast<std::byte>(i));
+    }
+    EXPECT_TRUE(receiver.empty());
+    const std::byte last{42};
+    own.sender.write({&last, 1}, {});
+    EXPECT_TRUE(receiver.has(1));
+  }
+}
+
 // Whatever has been read without the sender having been told of it.
 TEST(RingTest, AsManyBytesAsItSaysAreThereAtOnceAndNoFewer) {
   OwnRing own;
