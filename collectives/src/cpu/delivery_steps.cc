@@ -18,8 +18,8 @@ std::span<std::byte> bytes_in(const Buffer& buffer) {
 
 }  // namespace
 
-bool DeliverySteps::can_begin(const Deliveries& all, const CollectiveView& collective,
-                              std::size_t least_lent, GroupChannels& channels) const {
+bool DeliverySteps::can_begin_messages(const Deliveries& all, const CollectiveView& collective,
+                                       std::size_t least_lent, GroupChannels& channels) const {
   for (int i = 0; sends_messages() && i < all.sends(); ++i) {
     const auto [peer, index] = all.send(i);
     const Buffer& part = entry_of(collective.inputs, index);

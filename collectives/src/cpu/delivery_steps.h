@@ -21,8 +21,14 @@ class DeliverySteps {
 
   /// Whether all that this rank sends finds room in rings now, all rings are there, and no message
   /// is lent. @param least_lent of fewer bytes none is
-  bool can_begin(const Deliveries& all, const CollectiveView& collective, std::size_t least_lent,
-                 GroupChannels& channels) const;
+  /// @param bytes of all buffers
+  bool can_begin(const Deliveries& all, const CollectiveView& collective, std::uint64_t bytes,
+                 std::size_t least_lent, GroupChannels& channels) const {
+    // No part is longer than all of them together.
+    const bool all_lie_beside_posts =
+        !sends_messages() && bytes <= Parcels::kMostBytes && bytes < least_lent;
+    return all_lie_beside_posts || can_begin_messages(all, collective, least_lent, channels);
+  }
   /// Everything, after this rank's post where there are any, and the own part's copy.
   void send(const Deliveries& all, const CollectiveView& collective, GroupChannels& channels);
   /// Takes what has come. @return whether that is all. A message that is not the awaited one, and
@@ -36,6 +42,8 @@ class DeliverySteps {
   const IncomingMessage& begun() const { return begun_; }
 
  private:
+  bool can_begin_messages(const Deliveries& all, const CollectiveView& collective,
+                          std::size_t least_lent, GroupChannels& channels) const;
   /// @return whether all of it has come
   bool receive_message(int peer, std::span<std::byte> target, const Fingerprint& print,
                        GroupChannels& channels);
