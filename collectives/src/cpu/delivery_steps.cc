@@ -42,8 +42,8 @@ std::span<std::byte> DeliverySteps::target(const Deliveries& all, const Collecti
   return rows_.subspan(static_cast<std::size_t>(index) * Deliveries::row_bytes(bytes), bytes);
 }
 
-bool DeliverySteps::can_begin(const Deliveries& all, const CollectiveView& collective,
-                              std::size_t least_lent, GroupChannels& channels) const {
+bool DeliverySteps::can_begin_messages(const Deliveries& all, const CollectiveView& collective,
+                                       std::size_t least_lent, GroupChannels& channels) const {
   if (all.combines() && all.receives() > kMostRows) return false;
   for (int i = 0; sends_messages() && i < all.sends(); ++i) {
     const auto [peer, index] = all.send(i);

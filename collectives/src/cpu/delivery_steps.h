@@ -32,10 +32,15 @@ class DeliverySteps {
   void set_rows(std::span<std::byte> rows) { rows_ = rows; }
 
   /// Whether all that this rank sends finds room in rings now, or is short enough for a connection,
-  /// all rings and connections are there, and no message is lent. @param least_lent of fewer bytes
-  /// none is
-  bool can_begin(const Deliveries& all, const CollectiveView& collective, std::size_t least_lent,
-                 GroupChannels& channels) const;
+  /// all rings and connections are there, and no message is lent. @param bytes of all buffers
+  /// @param least_lent of fewer bytes none is
+  bool can_begin(const Deliveries& all, const CollectiveView& collective, std::uint64_t bytes,
+                 std::size_t least_lent, GroupChannels& channels) const {
+    // No part is longer than all of them together.
+    const bool all_lie_beside_posts =
+        !sends_messages() && bytes <= Parcels::kMostBytes && bytes < least_lent;
+    return all_lie_beside_posts || can_begin_messages(all, collective, least_lent, channels);
+  }
   /// Everything, after this rank's post where there are any, and the own part's copy.
   /// @return false: a connection has not taken all. An operation does the rest
   bool send(const Deliveries& all, const CollectiveView& collective, GroupChannels& channels);
@@ -57,6 +62,8 @@ class DeliverySteps {
   std::span<const std::byte> rows() const { return rows_; }
 
  private:
+  bool can_begin_messages(const Deliveries& all, const CollectiveView& collective,
+                          std::size_t least_lent, GroupChannels& channels) const;
   /// @return whether all of it has come
   bool receive_message(int peer, std::span<std::byte> target, const Fingerprint& print,
                        GroupChannels& channels);

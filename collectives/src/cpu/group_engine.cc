@@ -59,6 +59,8 @@ GroupEngine::GroupEngine(std::shared_ptr<World> world, GroupSpec spec, Deadline:
       machine_lists_(collectives::machine_lists(machines())),
       place_{size(), static_cast<int>(machine_lists_.size()),
              channels_.meeting(Lane::prompt).possible() ? Sharing::all : Sharing::not_all},
+      has_posts_(size() > 1 && place_.sharing == Sharing::all),
+      most_beside_posts_(most_beside_posts(size(), world_->costs().limits())),
       point_to_point_(spec_.rank, static_cast<int>(spec_.world_ranks.size()),
                       [this](Operation& operation) { finished(operation); }) {
   world_->add_group(spec_.id, *this);
@@ -158,16 +160,6 @@ void GroupEngine::remember(const Fingerprint& ours, Lane lane) {
     send_status(rank);
     return true;
   });
-}
-
-/// Writes the call to shared memory, where members on this machine look it up.
-void GroupEngine::note(const Fingerprint& ours, Lane lane) {
-  channels_.own_history().write(ours);
-  const std::deque<std::shared_ptr<Operation>>& in_turn = collectives(lane);
-  const std::uint64_t first =
-      in_turn.empty() ? ours.sequence : in_turn.front()->fingerprint().sequence;
-  channels_.table().lines(lane)[spec_.rank].over.store(first - 1, std::memory_order_release);
-  channels_.own_line().called.store(ours.sequence, std::memory_order_release);
 }
 
 void GroupEngine::submit_send(const std::shared_ptr<SendOperation>& send) {
