@@ -21,8 +21,14 @@ using collectives::ProcessGroup;
 
 /// Under a sanitizer, each sample in few layouts.
 constexpr bool kAllRounds = testing_support::one_in(2) == 1;
-/// So many layouts of a sample beside those that have each kind of Partial.
-constexpr std::size_t kMoreRounds = kAllRounds ? 8 : 1;
+/// So many layouts of a sample by chance, beside those that are asked for.
+constexpr std::size_t kRoundsByChance = kAllRounds ? 8 : 0;
+
+/// What a layout of the operands must have; nothing: it is any.
+struct Asked {
+  std::optional<ReduceOp> kind = {};  ///< an axis of the first operand that is Partial so
+  std::optional<int> dim = {};  ///< all axes cut it of each operand that has it, the last one first
+};
 
 /// The kinds of Partial that a dtype has.
 std::vector<ReduceOp> partial_kinds(DType dtype) {
@@ -36,10 +42,26 @@ std::vector<ReduceOp> partial_kinds(DType dtype) {
 /// A random legal layout.
 class SomeLayout {
  public:
-  /// @param kind that one of the axes must have
-  SomeLayout(unsigned seed, const Tensor& whole, const DeviceMesh& mesh,
-             std::optional<ReduceOp> kind)
+  SomeLayout(unsigned seed, const Tensor& whole, const DeviceMesh& mesh, const Asked& asked)
       : random_(seed) {
+    if (asked.dim && *asked.dim < whole.dim()) {
+      placements_.assign(static_cast<std::size_t>(mesh.ndim()), Shard(*asked.dim));
+      for (int axis = 0; axis < mesh.ndim(); ++axis)
+        order_[*asked.dim].insert(order_[*asked.dim].begin(), axis);
+    } else {
+      choose(whole, mesh, asked.kind);
+    }
+  }
+
+  const Placements& placements() const { return placements_; }
+  const ShardOrder& order() const { return order_; }
+  bool has_order() const {
+    return std::ranges::any_of(
+        order_, [](const auto& entry) { return !std::ranges::is_sorted(entry.second); });
+  }
+
+ private:
+  void choose(const Tensor& whole, const DeviceMesh& mesh, std::optional<ReduceOp> kind) {
     const std::vector<ReduceOp> kinds = partial_kinds(whole.dtype());
     const ReduceOp op = kind ? *kind : kinds[below(kinds.size())];
     const auto axes = static_cast<std::size_t>(mesh.ndim());
@@ -63,14 +85,6 @@ class SomeLayout {
     }
   }
 
-  const Placements& placements() const { return placements_; }
-  const ShardOrder& order() const { return order_; }
-  bool has_order() const {
-    return std::ranges::any_of(
-        order_, [](const auto& entry) { return !std::ranges::is_sorted(entry.second); });
-  }
-
- private:
   std::size_t below(std::size_t count) { return random_() % count; }
 
   /// Now and then ragged, which one axis of a dim may be.
@@ -104,18 +118,31 @@ struct Operands {
   std::string text;
   bool has_order = false;
 };
-/// @param kind of the first operand
 Operands some_operands(const OperatorSample& sample, unsigned seed, const DeviceMesh& mesh,
-                       std::optional<ReduceOp> kind) {
+                       const Asked& asked) {
   Operands operands;
   for (const Tensor& input : sample.inputs) {
     const bool is_first = operands.inputs.empty();
-    const SomeLayout layout(seed++, input, mesh, is_first ? kind : std::nullopt);
+    const SomeLayout layout(seed++, input, mesh, is_first ? asked : Asked{.dim = asked.dim});
     operands.inputs.push_back(placed_in_terms(input, mesh, layout.placements(), layout.order()));
     operands.text += operands.inputs.back().spec().to_string() + "  ";
     operands.has_order |= layout.has_order();
   }
   return operands;
+}
+
+/// Each kind of Partial, and each dim of the first operand; the sample's number says which of them
+/// where only few rounds are run.
+std::vector<Asked> rounds_of(const OperatorSample& sample, std::size_t number) {
+  std::vector<Asked> kinds, dims;
+  for (const ReduceOp kind : partial_kinds(sample.inputs.at(0).dtype()))
+    kinds.push_back({.kind = kind});
+  for (int dim = 0; dim < sample.inputs.at(0).dim(); ++dim) dims.push_back({.dim = dim});
+  if (!kAllRounds) return {kinds[number % kinds.size()], dims[number % dims.size()]};
+  std::vector<Asked> rounds = kinds;
+  rounds.insert(rounds.end(), dims.begin(), dims.end());
+  rounds.resize(rounds.size() + kRoundsByChance);
+  return rounds;
 }
 
 std::string wrong_with(const OperatorSample& sample, const Tensors& inputs, const Tensors& right) {
@@ -139,16 +166,11 @@ Met expect_right_in_any_layout(const std::vector<int>& mesh_shape) {
   test::run_ranks(world, [&](const ProcessGroup& group) {
     const DeviceMesh mesh(group, mesh_shape);
     for (std::size_t i = 0; i < by_size[0].size(); ++i) {
-      const std::vector<ReduceOp> kinds = partial_kinds(by_size[0][i].inputs.at(0).dtype());
-      const std::size_t rounds = kAllRounds ? kinds.size() + kMoreRounds : kMoreRounds;
-      for (std::size_t round = 0; round < rounds; ++round) {
+      const std::vector<Asked> rounds = rounds_of(by_size[0][i], i);
+      for (std::size_t round = 0; round < rounds.size(); ++round) {
         const OperatorSample& sample = by_size[(i + round) % by_size.size()][i];
-        // Where only few rounds are run, each sample has another kind.
-        const std::size_t number = kAllRounds ? round : i % kinds.size();
-        const std::optional<ReduceOp> kind =
-            number < kinds.size() ? std::optional(kinds[number]) : std::nullopt;
         const auto seed = static_cast<unsigned>(100 * (i * 100 + round) + mesh_shape.size());
-        const Operands operands = some_operands(sample, seed, mesh, kind);
+        const Operands operands = some_operands(sample, seed, mesh, rounds[round]);
         const std::string wrong =
             wrong_with(sample, operands.inputs, results_of(sample, sample.inputs));
         EXPECT_EQ(wrong, "") << sample.name << " of " << operands.text << "on rank "
@@ -156,7 +178,7 @@ Met expect_right_in_any_layout(const std::vector<int>& mesh_shape) {
         if (group.rank() != 0) continue;
         ++met.calls;
         met.with_order += operands.has_order ? 1 : 0;
-        if (kind) met.kinds[sample.name].insert(*kind);
+        if (rounds[round].kind) met.kinds[sample.name].insert(*rounds[round].kind);
       }
     }
   });
@@ -172,7 +194,8 @@ void expect_every_operator_met(const Met& met) {
     const std::vector<ReduceOp> all = partial_kinds(sample.inputs.at(0).dtype());
     EXPECT_EQ(kinds->second.size(), kAllRounds ? all.size() : 1U) << sample.name;
   }
-  EXPECT_GT(met.with_order, kAllRounds ? met.calls / 20 : 0U);
+  // At least that of each dim.
+  EXPECT_GE(met.with_order, met.kinds.size());
 }
 
 TEST(AnyLayoutTest, EveryOperatorIsRightOnTwoAxes) {
