@@ -68,8 +68,8 @@ class Deliveries {
     return {from, kind_ == OpKind::barrier ? kNoBuffer : from};
   }
 
-  /// What is combined comes into rows of scratch memory, which start on cache lines: pieces of two
-  /// peers never share one. @param bytes of a part
+  /// What is combined comes into rows of scratch memory, as long as whole cache lines.
+  /// @param bytes of a part
   static constexpr std::size_t row_bytes(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
   /// How many parts a rank gives that gives any.

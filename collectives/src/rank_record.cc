@@ -272,6 +272,32 @@ void RankRecord::end(std::uint64_t number, Outcome outcome) {
   if (shown->board != nullptr) shown->board->write_end(now);
 }
 
+void RankRecord::set_awaited(const Fingerprint& fingerprint, const RecordedGroup& group,
+                             int by_global_rank) {
+  const std::scoped_lock lock(mutex_);
+  awaited_.push_back({group.number, fingerprint, group.name, by_global_rank, monotonic_ns()});
+  if (awaited_.size() == 1) show_awaited();
+}
+
+void RankRecord::end_awaited(const RecordedGroup& group) {
+  const std::scoped_lock lock(mutex_);
+  if (std::erase_if(awaited_, [&](const Awaited& one) { return one.group == group.number; }) != 0)
+    show_awaited();
+}
+
+/// The page shows the first.
+void RankRecord::show_awaited() {
+  if (slot_ == nullptr) return;
+  slot_->awaited_since_ns.store(0, std::memory_order_release);
+  if (awaited_.empty()) return;
+  const Awaited& first = awaited_.front();
+  copy_text(slot_->awaited_call.name, op_kind_name(first.print.kind));
+  copy_text(slot_->awaited_call.group, first.group_name);
+  slot_->awaited_sequence.store(first.print.sequence, std::memory_order_relaxed);
+  slot_->awaited_by.store(first.by, std::memory_order_relaxed);
+  slot_->awaited_since_ns.store(first.since_ns, std::memory_order_release);
+}
+
 void RankRecord::set_victim_of(int global_rank) {
   if (slot_ != nullptr) slot_->victim_of.store(global_rank);
   const std::scoped_lock lock(mutex_);

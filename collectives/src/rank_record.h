@@ -69,6 +69,10 @@ class RankRecord {
   }
   void waiting_for(std::uint64_t number, int global_rank);
   void end(std::uint64_t number, Outcome outcome);
+  /// A rank of another node waits in that operation, to which this one has not come.
+  void set_awaited(const Fingerprint& fingerprint, const RecordedGroup& group, int by_global_rank);
+  /// None waits in an operation of that group any more, or none that this one has not come to.
+  void end_awaited(const RecordedGroup& group);
   /// This rank fails because of that one.
   void set_victim_of(int global_rank);
   /// Of the newest operation, on whichever board.
@@ -100,6 +104,7 @@ class RankRecord {
              Times times, std::int64_t page_end);
   void write_end(std::uint64_t number);
   void set_state(rendezvous::RankState state);
+  void show_awaited();
   std::int64_t now_ns() const;
   /// What a board shows. Peers look for this rank on the board of the world in which they wait for
   /// it, and a rank may have many worlds: each operation is written to one of them.
@@ -119,11 +124,20 @@ class RankRecord {
   template <typename Change>
   void update(std::uint64_t number, Change change);
 
+  struct Awaited {
+    std::uint64_t group;  ///< RecordedGroup::number
+    Fingerprint print;
+    std::string group_name;
+    int by;
+    std::int64_t since_ns;
+  };
+
   const std::shared_ptr<rendezvous::JobPage> job_page_;
   rendezvous::RankSlot* slot_ = nullptr;
   std::span<rendezvous::HistoryEntry> history_;
   bool is_exact_ = false;
   base::QuickMutex mutex_;
+  std::vector<Awaited> awaited_;
   std::uint64_t begun_ = 0;
   std::size_t next_entry_ = 0;  ///< of the history
   std::array<Told, kTold> told_;

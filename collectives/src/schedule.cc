@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "deliveries.h"
+#include "dtrun/base/check.h"
 #include "hierarchical_schedule.h"
 #include "round_schedule.h"
 
@@ -101,6 +102,7 @@ Schedule make_schedule(const CollectiveShape& shape) {
     alone.machines = &machines;
     return hierarchical_schedule(alone);
   }
+  DT_CHECK(!is_message(shape.kind) && shape.kind != OpKind::none);
   return deliver(shape);
 }
 

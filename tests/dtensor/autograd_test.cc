@@ -478,7 +478,24 @@ TEST(AutogradTest, GradPlacementsSayHowTheRanksGradientsLie) {
     // A sum's value stands on the first rank of its axis.
     EXPECT_EQ(difference(given.grad(), whole * 0.0 + (group.rank() < 2 ? 1.0 : 0.0), {0, 0}), "");
 
-    expect_refused([&] { rows.to_local({Shard(1), Replicate()}); }, "its gradient would be");
+    // Cuts keep their order.
+    const Tensor turned =
+        distribute_tensor(whole, mesh, {Shard(0), Shard(0)}, {.shard_order = {{0, {1, 0}}}})
+            .requires_grad_();
+    (turned.to_local({Shard(0), Shard(0)}) * turned.local()).sum().backward();
+    EXPECT_EQ(difference(turned.grad().full_tensor(), whole, {0, 0}), "");
+    const Tensor row = turned.detach().to_local();
+    const Tensor part = (row * 1.0).requires_grad_();
+    const Tensor joined =
+        Tensor::from_local(part, mesh, {Shard(0), Shard(0)},
+                           {.shard_order = {{0, {1, 0}}}, .grad_placements = {Shard(0), Shard(0)}});
+    (joined * turned.detach()).sum().backward();
+    EXPECT_EQ(difference(part.grad(), row, {0, 0}), "");
+
+    // On all ranks alike, also on one whose part would be as large.
+    const Tensor one_row = distribute_tensor(ones({1, 4}), mesh, {Shard(0), Replicate()});
+    expect_refused([&] { one_row.to_local({Replicate(), Replicate()}); }, "cut");
+    expect_refused([&] { rows.to_local({Shard(1), Replicate()}); }, "grad_placements");
     expect_refused([&] { rows.to_local({Shard(0)}); }, "2");
     expect_refused(
         [&] {

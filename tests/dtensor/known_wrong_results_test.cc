@@ -374,6 +374,11 @@ TEST(KnownWrongResults, I139735_WritingToASliceWritesTheTensorOrIsRefused) {
     expect_equal(cut, counted({4, 3}), kExact);
     // A copy that the program asked for is its own.
     EXPECT_EQ(named.clone().fill_(7).to_vector(), std::vector<double>(6, 7));
+    EXPECT_TRUE(is_refused([&] { named.unsqueeze(0).expand({2, 2, 3}).select(0, 1).fill_(1); }));
+    // Gradients are nobody's views, whatever they are made of.
+    const Tensor bias = distribute_tensor(ones({4}), mesh, {Replicate()}).requires_grad_();
+    (bias.unsqueeze(0) + distribute_tensor(ones({1, 4}), mesh, {Shard(0)})).sum().backward();
+    EXPECT_EQ(bias.grad().mul_(2).to_vector(), std::vector<double>(4, 2));
     cut.narrow(1, 1, 2).t().unsqueeze(0).fill_(7);
     const Tensor columns = counted({4, 3});
     columns.narrow(1, 1, 2).fill_(7);

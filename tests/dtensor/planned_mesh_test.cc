@@ -1,6 +1,7 @@
 // planned_mesh(): what operators would do on ranks that do not exist.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 
 #include "dtrun/base/error.h"
@@ -55,13 +56,37 @@ TEST(PlannedMeshTest, OfThousandsOfRanksIsAModelToldAtOnce) {
 }
 
 TEST(PlannedMeshTest, DoesNotCommunicate) {
-  const DeviceMesh mesh = planned_mesh({2});
-  const Tensor x = zeros({4}, mesh, {Shard(0)});
+  const DeviceMesh mesh = planned_mesh({2, 2}, {"dp", "tp"});
+  const Tensor x = zeros({4}, mesh, {Shard(0), Replicate()});
   EXPECT_EQ(x.add(x).local().shape(), (Shape{2}));
+  const Tensor on_slice = zeros({4}, mesh["tp"], {Shard(0)});
+  EXPECT_EQ(mesh.group("dp").size(), 2);
+  for (const Tensor& cut : {x, on_slice})
+    EXPECT_TRUE(testing_support::error_of([&] { cut.sum().item(); }).has_value());
   const auto refusal = testing_support::error_of([&] { x.full_tensor(); });
   ASSERT_TRUE(refusal.has_value());
   EXPECT_EQ(refusal->code(), base::ErrorCode::kUsage);
   EXPECT_TRUE(contains(refusal->what(), "ranks that do not exist")) << refusal->what();
+}
+
+TEST(PlannedMeshTest, IsNoOtherMesh) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh real(group, {2}), planned = planned_mesh({2});
+    EXPECT_FALSE(real == planned);
+    EXPECT_FALSE(planned == planned_mesh({2}, {}, 1));
+    EXPECT_TRUE(planned == DeviceMesh(planned));
+    const Tensor x = zeros({4}, real, {Shard(0)}), y = zeros({4}, planned, {Shard(0)});
+    for (const auto& mixed : {std::function<void()>([&] { x.add(y); }), std::function<void()>([&] {
+                                x.redistribute(planned, {Replicate()});
+                              }),
+                              std::function<void()>([&] {
+                                y.redistribute(planned_mesh({2}, {}, 1), {Replicate()});
+                              })}) {
+      const auto error = testing_support::error_of(mixed);
+      ASSERT_TRUE(error.has_value());
+      EXPECT_EQ(error->code(), base::ErrorCode::kInvalidArgument) << error->what();
+    }
+  });
 }
 
 TEST(PlannedMeshTest, AMeshThatCannotBeIsRefused) {

@@ -145,6 +145,7 @@ tensors::Shape parse_shape(std::string_view sizes, const std::string& text) {
     if (comma == std::string_view::npos) break;
     if (sizes[comma] != ',') refuse_operand(text);
     sizes.remove_prefix(comma + 1);
+    if (sizes.find_first_not_of(' ') == std::string_view::npos) refuse_operand(text);
   }
   return shape;
 }

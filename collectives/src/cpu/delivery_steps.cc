@@ -63,7 +63,9 @@ bool DeliverySteps::can_begin_messages(const Deliveries& all, const CollectiveVi
     if (!all.travels(bytes == 0)) continue;
     const bool may_lie_beside_post = parcels_ != nullptr && bytes <= Parcels::kMostBytes;
     const bool can_come = may_lie_beside_post || channels.made_from(peer, kLane) != nullptr;
-    if (!can_come || bytes >= least_lent) return false;
+    const bool is_short =
+        bytes < least_lent && (channels.shares_memory(peer) || bytes <= kMostBySocket);
+    if (!can_come || !is_short) return false;
   }
   return true;
 }

@@ -151,6 +151,7 @@ std::shared_ptr<const Operation> GroupEngine::last_in_common(const Operation& op
 void GroupEngine::remember(const Fingerprint& ours, Lane lane) {
   note(ours, lane);
   compare_with_waiting();
+  const bool had_announced = !announced_.empty();
   // An announcement is used once. While one is left, the short way is not taken.
   std::erase_if(announced_, [&](const auto& said) {
     const auto& [rank, theirs] = said;
@@ -160,6 +161,7 @@ void GroupEngine::remember(const Fingerprint& ours, Lane lane) {
     send_status(rank);
     return true;
   });
+  if (announced_.empty() && had_announced) world_->record().end_awaited(recorded_group_);
 }
 
 void GroupEngine::submit_send(const std::shared_ptr<SendOperation>& send) {
@@ -446,6 +448,7 @@ void GroupEngine::finished(Operation& operation) {
 void GroupEngine::fail(GroupFailure failure, Tell tell) {
   if (failure_ || shut_down_) return;
   failure_ = std::move(failure);
+  world_->record().end_awaited(recorded_group_);
   if (const int cause = whose_victim(); cause >= 0) world_->record().set_victim_of(cause);
   channels_.withdraw_lent();
   const std::exception_ptr error = std::make_exception_ptr(failure_->error);

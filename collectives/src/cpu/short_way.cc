@@ -37,7 +37,7 @@ Collective owned(const CollectiveView& collective, int ranks, Deadline::Duration
   return owned;
 }
 
-/// Each asks the kernel: together they take some tens of microseconds.
+/// Most of them ask the kernel: together they take some tens of microseconds.
 constexpr int kConnectionLooks = 40;
 
 /// How long a rank polls on the short way.

@@ -137,6 +137,7 @@ void Tensor::set_data(const Tensor& data) const {
   body();
   body_->local = data.local();
   body_->spec = data.spec();
+  body_->is_copy = data.body().is_copy;
   body_->forget_moves();
   if (leaf == nullptr) return;
   // The hooks of the leaf get what it keeps.

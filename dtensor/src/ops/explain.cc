@@ -61,7 +61,9 @@ ExplainedAxis explain_axis(const ChoiceMade& made, const std::vector<std::size_t
     if (rule != taken[axis]) explained.lost.push_back(weighed(rule));
   }
   std::erase_if(explained.lost, [](const ExplainedRule& lost) { return std::isinf(lost.seconds); });
-  std::ranges::stable_sort(explained.lost, {}, &ExplainedRule::seconds);
+  std::ranges::stable_sort(explained.lost, {}, [](const ExplainedRule& lost) {
+    return std::pair(!lost.is_tried, lost.seconds);
+  });
   return explained;
 }
 

@@ -79,7 +79,7 @@ std::string call_text(const ExplainedCall& call) {
     rules.add({"along " + axis.name, axis.taken.rule, duration_text(axis.taken.seconds), "taken"});
     for (std::size_t i = 0; i < axis.lost.size() && i < kMostLosers; ++i) {
       const ExplainedRule& rule = axis.lost[i];
-      std::string fate = rule.is_tried ? "lost" : "not tried: no operand lies so there";
+      std::string fate = rule.is_tried ? "lost" : "not tried";
       if (i + 1 == kMostLosers && axis.lost.size() > kMostLosers)
         fate += ", and " + std::to_string(axis.lost.size() - kMostLosers) + " more";
       rules.add({"", rule.rule, duration_text(rule.seconds), fate});

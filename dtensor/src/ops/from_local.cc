@@ -215,7 +215,7 @@ Tensor Tensor::from_local(const Tensor& given, const DeviceMesh& mesh, const Pla
   }
   const Spec lies = spec_of_gradient("from_local", spec, options.grad_placements);
   return recorded("from_local", given, std::move(made), [lies](const Tensor& gradient) {
-    return gradient.redistribute(lies.placements()).to_local();
+    return gradient.redistribute(lies.placements(), lies.shard_order()).to_local();
   });
 }
 

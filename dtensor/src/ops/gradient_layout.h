@@ -3,13 +3,18 @@
 
 #include <string_view>
 
+#include "dtrun/dtensor/autograd/tensor.h"
 #include "dtrun/dtensor/mesh/spec.h"
 
 namespace dtrun::dtensor {
 
+/// Cut as the tensor, in its order.
 /// @param call that the user made @param spec of the tensor whose gradient it is
 /// @param placements as the user's grad_placements
-/// @throws Error kInvalidArgument where a rank's part would have another shape than the tensor's
+/// @throws Error kInvalidArgument, on all ranks alike, where another axis would cut
 Spec spec_of_gradient(std::string_view call, const Spec& spec, const Placements& placements);
+/// Tensor::to_local(grad_placements), for that call.
+Tensor local_with_gradient(std::string_view call, const Tensor& tensor,
+                           const Placements& grad_placements);
 
 }  // namespace dtrun::dtensor

@@ -4,6 +4,7 @@
 
 #include "dtrun/base/error.h"
 #include "mesh/spec_table.h"
+#include "ops/gradient_layout.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -85,7 +86,7 @@ Tensor LocalMapCall::local_of(const Tensor& argument) {
   }
   if (options_.in_grad_placements.empty() || !options_.in_grad_placements[which])
     return placed.to_local();
-  return placed.to_local(*options_.in_grad_placements[which]);
+  return local_with_gradient("local_map", placed, *options_.in_grad_placements[which]);
 }
 
 Tensor LocalMapCall::join(const Tensor& result, std::size_t which) const {

@@ -7,6 +7,7 @@
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/view_arguments.h"
+#include "move/cause.h"
 #include "move/neutral.h"
 #include "ops/named_dim.h"
 
@@ -361,8 +362,13 @@ constexpr Op<> kClone{
 /// A view of a distributed tensor whose part had to move shows nobody's elements, and neither does
 /// a view of such a one. @param is_cut it needs elements of several ranks, whatever this one has
 Tensor as_view(const Tensor& base, Tensor view, bool is_cut = false) {
-  if (!base.is_distributed()) return view;
-  const bool is_elsewhere = view.local().storage() != base.local().storage();
+  // What a backward pass makes are gradients: nobody takes them for views.
+  const Cause* const cause = Cause::innermost();
+  if (!base.is_distributed() || (cause != nullptr && cause->way() == Cause::Way::backward))
+    return view;
+  // Outside of the mesh nothing is anywhere.
+  const bool is_elsewhere =
+      !base.spec().is_outside() && view.local().storage() != base.local().storage();
   if (is_cut || is_elsewhere || Graph::is_copy(base)) Graph::mark_copy(view);
   return view;
 }
@@ -384,7 +390,7 @@ Tensor Tensor::reshape(const Shape& shape) const {
 }
 
 Tensor Tensor::expand(const Shape& target) const {
-  return call(kExpand, *this, Sizes{tensors::expanded_shape(shape(), target)});
+  return as_view(*this, call(kExpand, *this, Sizes{tensors::expanded_shape(shape(), target)}));
 }
 
 Tensor Tensor::permute(const std::vector<int>& dims) const {

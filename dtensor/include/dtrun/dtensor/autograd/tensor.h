@@ -100,8 +100,7 @@ class Tensor : public ElementMethods,
   /// ranks lie as this tensor's elements, or, where these are Partial, are equal along the axis.
   Tensor to_local() const;
   /// @param grad_placements how the ranks' gradients lie: Partial() where each rank uses what all
-  /// have for a part of the result. @throws Error kInvalidArgument where they would have other
-  /// shapes
+  /// have for a part of the result. @throws Error kInvalidArgument unless they are cut alike
   Tensor to_local(const Placements& grad_placements) const;
   /// The whole tensor on every rank. Collective.
   Tensor full_tensor(Site site = Site::current()) const;

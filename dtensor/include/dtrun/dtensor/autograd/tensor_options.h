@@ -16,9 +16,8 @@ struct FromLocalOptions {
   /// all ranks take the first one's elements. What does not fit is refused on all ranks.
   bool run_check = false;
   ShardOrder shard_order = {};
-  /// How the given tensor's gradient is to lie, as torch's grad_placements. Empty: as the
-  /// placements, Partial as Replicate. @throws Error kInvalidArgument where its part would have
-  /// another shape
+  /// How the given tensor's gradient is to lie, as torch's grad_placements. Empty: as the placements,
+  /// Partial as Replicate. @throws Error kInvalidArgument unless it is cut alike
   Placements grad_placements = {};
 };
 

@@ -1,5 +1,5 @@
-// planned_mesh(): a mesh of ranks that need not exist, for explain(): what an operator or a whole
-// model would send on a thousand ranks is told by one process without a launcher.
+// planned_mesh(): a mesh of ranks that need not exist, for explain(): what operators would send on
+// a thousand ranks is told by one process without a launcher.
 #pragma once
 
 #include <string>
@@ -10,8 +10,9 @@
 namespace dtrun::dtensor {
 
 /// This process stands for one of the ranks: tensors on the mesh have that rank's shapes. What
-/// would communicate throws Error kUsage, but within explain(). Tensors are best made while a
-/// tensors::ShapesOnly stands: their memory is then not taken from the machine. Links are those of
+/// would communicate throws Error kUsage, but for operators within explain(). The mesh is equal to
+/// no other one. Tensors are best made while a tensors::ShapesOnly stands: then they take addresses
+/// and no memory. Links are those of
 /// one machine until set_links(). No communication.
 /// @param shape at most 2^24 ranks @param rank row by row through the mesh
 /// @throws Error kInvalidArgument for a size below 1, too many ranks, names that are not one per
