@@ -441,6 +441,32 @@ TEST(RankRecordTest, AShortOperationHasEndedWhenItIsOver) {
 }
 
 // Groups of one name, calls of one line: what is told once of many calls is told of the right ones.
+TEST(RankRecordTest, ThePageShowsWhoOfAnotherNodeWaitsFirst) {
+  const auto page = std::make_shared<rendezvous::JobPage>(rendezvous::JobPage::create(1));
+  RankRecord record(page, 0);
+  const RecordedGroup world("world", 0, {0, 1, 2}), pair("pair", 0, {0, 2});
+  const auto shown = [&] { return rendezvous::awaited_in(page->slot(0)); };
+  EXPECT_FALSE(shown().has_value());
+  Fingerprint print{.sequence = 41, .kind = OpKind::all_reduce};
+  record.set_awaited(print, world, 1);
+  print.sequence = 7;
+  print.kind = OpKind::reduce_scatter;
+  record.set_awaited(print, pair, 2);
+  ASSERT_TRUE(shown().has_value());
+  EXPECT_EQ(shown()->name, "all_reduce");
+  EXPECT_EQ(shown()->group, "world");
+  EXPECT_EQ(shown()->sequence, 41U);
+  EXPECT_EQ(shown()->by, 1);
+  EXPECT_GT(shown()->since_ns, 0);
+  record.end_awaited(world);
+  ASSERT_TRUE(shown().has_value());
+  EXPECT_EQ(shown()->name, "reduce_scatter");
+  EXPECT_EQ(shown()->by, 2);
+  record.end_awaited(pair);
+  record.end_awaited(pair);
+  EXPECT_FALSE(shown().has_value());
+}
+
 TEST(RankRecordTest, EachEntrySaysWhatItsCallSaid) {
   const auto page = std::make_shared<rendezvous::JobPage>(rendezvous::JobPage::create(1));
   RankRecord record(page, 0);
@@ -481,7 +507,8 @@ TEST(RankRecordTest, EachEntrySaysWhatItsCallSaid) {
     EXPECT_EQ(entry.group_rank, made.group->rank);
     EXPECT_EQ(entry.group_size, made.group->size);
   }
-  EXPECT_EQ(rendezvous::describe_newest_operation(page->slot(0)), "broadcast #700 of group 'world'");
+  EXPECT_EQ(rendezvous::describe_newest_operation(page->slot(0)),
+            "broadcast #700 of group 'world'");
   record.detach(board);
 }
 

@@ -494,7 +494,7 @@ TEST(AutogradTest, GradPlacementsSayHowTheRanksGradientsLie) {
 
     // On all ranks alike, also on one whose part would be as large.
     const Tensor one_row = distribute_tensor(ones({1, 4}), mesh, {Shard(0), Replicate()});
-    expect_refused([&] { one_row.to_local({Replicate(), Replicate()}); }, "cut");
+    expect_refused([&] { one_row.to_local({Replicate(), Replicate()}); }, "grad_placements");
     expect_refused([&] { rows.to_local({Shard(1), Replicate()}); }, "grad_placements");
     expect_refused([&] { rows.to_local({Shard(0)}); }, "2");
     expect_refused(

@@ -186,6 +186,8 @@ TEST(ExplainTest, AnOperatorSaysItsRuleItsArgumentsAndWhatLost) {
   along tp  R, S(1) -> S(1)       4.0 us  taken
             S(1), S(0) -> P(sum)  4.2 us  lost
             S(0), R -> S(0)       6.8 us  lost
+            R, R -> R             7.8 us  lost
+            P(sum), R -> P(sum)   5.7 us  not tried, and 3 more
 
 1 collective. This rank sends 4,096 bytes. Predicted: 4.0 us.
 )");

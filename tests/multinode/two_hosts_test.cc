@@ -46,8 +46,8 @@ class TwoHostsTest : public testing::Test {
     return DTRUN_SOURCE_DIR "/tests/lab/slurm/" + script;
   }
 
-  // dtrun on host `node` (1 or 2), two ranks of the program.
-  std::unique_ptr<Command> start(int node, std::vector<std::string> program) {
+  // dtrun on host `node` (1 or 2), two ranks of the program. Options may stand before it.
+  std::unique_ptr<Command> start(int node, std::vector<std::string> program, int ranks = 2) {
     std::vector<std::string> command = {lab("hosts-exec"),
                                         std::to_string(node),
                                         DTRUN_BIN "/dtrun",
@@ -55,7 +55,7 @@ class TwoHostsTest : public testing::Test {
                                         "--node_rank=" + std::to_string(node - 1),
                                         "--master_addr=10.88.0.1",
                                         "--master_port=29500",
-                                        "--nproc_per_node=2"};
+                                        "--nproc_per_node=" + std::to_string(ranks)};
     command.insert(command.end(), program.begin(), program.end());
     return std::make_unique<Command>(command, options_);
   }
@@ -182,6 +182,27 @@ TEST_F(TwoHostsTest, ARankKilledOnOneHostFailsTheJobOnBothAndIsNamedOnBoth) {
         << result.describe();
     EXPECT_LT(result.elapsed.count(), 20.0) << result.describe();
   }
+}
+
+// Only its own host's dtrun can look at it; the ranks there do not wait.
+TEST_F(TwoHostsTest, ARankThatDoesNotComeIsNamedAndEndedOnItsOwnHost) {
+  const std::vector<std::string> line = {"--progress-timeout=2s", "--on-progress-timeout=end",
+                                         DTRUN_BIN "/flight_worker", "hang"};
+  const auto first = start(1, line, 1);
+  const auto second = start(2, line, 1);
+  const CommandResult results[] = {first->finish(), second->finish()};
+  for (const CommandResult& result : results)
+    EXPECT_EQ(result.exit_code, 128 + SIGABRT) << result.describe();
+  EXPECT_THAT(results[0].err, HasSubstr("rank 0 has waited for")) << results[0].describe();
+  EXPECT_THAT(results[1].err,
+              testing::AllOf(HasSubstr("all_reduce #2 of group 'world': rank 0, on another node, "
+                                       "has waited for"),
+                             HasSubstr("rank 1 has not come; rank 1 last called barrier #1")))
+      << results[1].describe();
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+  // By dtrun's handler of crashes, for which a sanitizer has one of its own.
+  EXPECT_THAT(results[1].err, HasSubstr("main in flight_worker")) << results[1].describe();
+#endif
 }
 
 }  // namespace

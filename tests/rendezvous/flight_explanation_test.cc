@@ -63,6 +63,26 @@ TEST(FlightExplanationTest, WhoHasNotComeIsNamedWithWhatItDidLast) {
             "'world' (f32 x 8, sum) at train.cc:1, over 2.0 s before this record");
 }
 
+TEST(FlightExplanationTest, WhomARankOfAnotherNodeWaitsForIsNamedOnItsOwn) {
+  RankFlight late = flight(2, {call(1, FlightState::done)}, "running");
+  late.awaited = {
+      .rank = 0, .name = "all_reduce", .group = "world", .sequence = 2, .since = kNow - 9};
+  const auto findings = explain({late});
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].kind, Kind::missing);
+  EXPECT_THAT(findings[0].ranks, ElementsAre(2));
+  EXPECT_EQ(findings[0].since, kNow - 9);
+  EXPECT_EQ(findings[0].text,
+            "all_reduce #2 of group 'world': rank 0, on another node, has waited for 9.0 s; rank 2 "
+            "has not come; rank 2 last called all_reduce #1 of group 'world' (f32 x 8, sum) at "
+            "train.cc:1, over 2.0 s before this record");
+  // Where a rank of this node waits in the same place, that says more.
+  const auto with_other =
+      explain({late, flight(3, {call(1, FlightState::done), call(2, FlightState::running)})});
+  for (const FlightFinding& finding : with_other)
+    EXPECT_THAT(finding.text, Not(HasSubstr("on another node")));
+}
+
 TEST(FlightExplanationTest, AnEndedRankAndOneThatCalledNothingAreTold) {
   const auto findings = explain({flight(0, {call(1, FlightState::failed)}), flight(1, {}, "exited"),
                                  flight(2, {}, "init"), flight(3, {call(1, FlightState::failed)})});
