@@ -76,13 +76,7 @@ bool DeliverySteps::send(const Deliveries& all, const CollectiveView& collective
     const auto [peer, index] = all.send(i);
     const std::span<std::byte> part = part_in(collective.inputs, index);
     if (!all.travels(part.empty())) continue;
-    OutgoingMessage message(peer, collective.fingerprint, 0, part, OutgoingMessage::kNeverLent);
-    channels.count_sent(peer, kLane, message.step(*channels.made_to(peer, kLane)));
-    if (message.complete()) {
-      ++sent_;
-    } else {
-      unsent_ = message;
-    }
+    send_message(peer, part, collective.fingerprint, channels);
   }
   if (all.copies_own()) {
     const std::span<std::byte> from = part_in(collective.inputs, all.own_input());
@@ -127,6 +121,18 @@ void DeliverySteps::combine(const Deliveries& all, const CollectiveView& collect
   }
   reduce_pieces(collective.fingerprint.reduce_op, result.dtype, result.data, pieces.data(),
                 pieces_count, result.count);
+}
+
+bool DeliverySteps::send_message(int peer, std::span<std::byte> part, const Fingerprint& print,
+                                 GroupChannels& channels) {
+  OutgoingMessage message(peer, print, 0, part, OutgoingMessage::kNeverLent);
+  channels.count_sent(peer, kLane, message.step(*channels.made_to(peer, kLane)));
+  if (message.complete()) {
+    ++sent_;
+  } else {
+    unsent_ = message;
+  }
+  return !unsent_;
 }
 
 bool DeliverySteps::receive_message(int peer, std::span<std::byte> target, const Fingerprint& print,

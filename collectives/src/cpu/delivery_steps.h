@@ -50,6 +50,13 @@ class DeliverySteps {
   /// @throws as Parcels::take()
   bool receive(const Deliveries& all, const CollectiveView& collective, GroupChannels& channels);
 
+  /// One message of those that send() would send. @return whether all of it is written
+  bool send_message(int peer, std::span<std::byte> part, const Fingerprint& print,
+                    GroupChannels& channels);
+  /// One of those that receive() would take. @return whether all of it has come
+  bool receive_message(int peer, std::span<std::byte> target, const Fingerprint& print,
+                       GroupChannels& channels);
+
   /// So many messages are written whole, in the order of the deliveries.
   int sent() const { return sent_; }
   /// The one after them, which is not.
@@ -64,9 +71,6 @@ class DeliverySteps {
  private:
   bool can_begin_messages(const Deliveries& all, const CollectiveView& collective,
                           std::size_t least_lent, GroupChannels& channels) const;
-  /// @return whether all of it has come
-  bool receive_message(int peer, std::span<std::byte> target, const Fingerprint& print,
-                       GroupChannels& channels);
   bool sends_messages() const { return parcels_ == nullptr || parcels_->are_in_messages(); }
   /// Where a part that is received goes.
   std::span<std::byte> target(const Deliveries& all, const CollectiveView& collective,

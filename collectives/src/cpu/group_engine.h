@@ -171,6 +171,15 @@ class GroupEngine : public GroupListener,
   /// null @return false: nothing was done
   bool deliver_now(const CollectiveView& collective, Parcels* parcels,
                    base::Deadline::Duration timeout, std::shared_ptr<Operation>& rest);
+  /// Of an exchange by a plan in which this rank gives one part to a rank that shares memory, or
+  /// gets one: with fewer questions than deliver_now(). @return false: nothing was done
+  bool pass_one_now(const CollectiveView& collective, base::Deadline::Duration timeout);
+  bool has_room_for(int peer, std::size_t bytes);
+  bool has_whole_of(int peer, std::size_t bytes);
+  /// What is left of a collective of which the steps are done becomes an operation.
+  std::shared_ptr<Operation> begin_rest(const CollectiveView& collective, Way way,
+                                        const DeliverySteps& steps, std::uint64_t number,
+                                        base::Deadline::Duration timeout);
   bool show_now(Parcels& parcels, ShortCall* call);
   bool receive_now(DeliverySteps& steps, const Deliveries& all, const CollectiveView& collective,
                    std::uint64_t number);

@@ -86,7 +86,8 @@ void GroupEngine::log_in_place(const Fingerprint& fingerprint) const {
 }
 
 bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration timeout) {
-  if (collective.peers != nullptr) return deliver_now(collective, nullptr, timeout);
+  if (collective.peers != nullptr)
+    return pass_one_now(collective, timeout) || deliver_now(collective, nullptr, timeout);
   if (has_posts_ && all_know_the_bytes(collective.kind())) {
     // As choose_way() would say, of which this is the first question.
     const std::size_t item_bytes = tensors::item_size(collective.fingerprint.dtype);
@@ -174,13 +175,73 @@ bool GroupEngine::deliver_now(const CollectiveView& collective, Parcels* parcels
     record.passed(number);
     return true;
   }
-  if (call != nullptr) call->wait();
-  record.go_on(number);
-  rest = make_collective_operation(shared_from_this(), owned(collective, size(), timeout),
-                                   situation_of(collective), way, &steps);
+  rest = begin_rest(collective, way, steps, number, timeout);
+  return true;
+}
+
+bool GroupEngine::pass_one_now(const CollectiveView& collective, Deadline::Duration timeout) {
+  const bool gives = !collective.inputs.empty();
+  if (collective.inputs.size() + collective.outputs.size() != 1) return false;
+  require_own_process();
+  const Fingerprint& print = collective.fingerprint;
+  const int peer =
+      gives ? collective.peers->of_inputs.front() : collective.peers->of_outputs.front();
+  const Buffer& part = gives ? collective.inputs.front() : collective.outputs.front();
+  const std::span<std::byte> bytes(static_cast<std::byte*>(part.data), part.bytes());
+  if (bytes.empty() || !channels_.shares_memory(peer)) return false;
+  std::shared_ptr<Operation> rest;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!is_eventless() || !is_sound() || bytes.size() >= least_lent_in(print.kind) ||
+        !(gives ? has_room_for(peer, bytes.size()) : has_whole_of(peer, bytes.size())))
+      return false;
+    RankRecord& record = world_->record();
+    const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
+    DeliverySteps steps;
+    const bool is_over = gives ? steps.send_message(peer, bytes, print, channels_)
+                               : steps.receive_message(peer, bytes, print, channels_);
+    if (says_ways_) log_way(collective, situation_of(collective), Way::messages);
+    note(print, Lane::prompt);
+    if (collective.short_call != nullptr) collective.short_call->count(bytes.size());
+    const std::uint64_t number = record.pass(print, recorded_group_, bytes.size(), begun_ns);
+    if (is_over) {
+      meeting(Lane::prompt).pass(print);
+      record.passed(number);
+      return true;
+    }
+    rest = begin_rest(collective, Way::messages, steps, number, timeout);
+  }
+  wait(*rest, Deadline::never());
+  return true;
+}
+
+bool GroupEngine::has_room_for(int peer, std::size_t bytes) {
+  SendChannel* const channel = channels_.made_to(peer, Lane::prompt);
+  return channel != nullptr && channel->has_room(sizeof(MessageHeader) + bytes);
+}
+
+/// Waits for moments.
+bool GroupEngine::has_whole_of(int peer, std::size_t bytes) {
+  ReceiveChannel* const channel = channels_.made_from(peer, Lane::prompt);
+  const std::size_t all = sizeof(MessageHeader) + bytes;
+  if (channel == nullptr || all > channel->most_at_once()) return false;
+  Looks left = Looks::of_a_collective(world_->crowding(), false);
+  while (!channel->has(all))
+    if (!left.again(nullptr)) return false;
+  return true;
+}
+
+std::shared_ptr<Operation> GroupEngine::begin_rest(const CollectiveView& collective, Way way,
+                                                   const DeliverySteps& steps, std::uint64_t number,
+                                                   Deadline::Duration timeout) {
+  if (collective.short_call != nullptr) collective.short_call->wait();
+  world_->record().go_on(number);
+  std::shared_ptr<Operation> rest =
+      make_collective_operation(shared_from_this(), owned(collective, size(), timeout),
+                                situation_of(collective), way, &steps);
   rest->record_number = number;
   enqueue(rest);
-  return true;
+  return rest;
 }
 
 bool GroupEngine::show_now(Parcels& parcels, ShortCall* call) {
