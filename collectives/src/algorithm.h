@@ -28,6 +28,8 @@ inline constexpr int kRootedRoundsMachines = 32;
 /// A message of at least this many bytes is lent to a rank of the machine: of fewer, sender and
 /// receiver copy pieces through a ring at the same time.
 inline constexpr std::size_t kLentPipedBytes = (1 << 20) + 1;
+/// In a larger group the rings of all pairs would take more memory than stages.
+inline constexpr int kMostLentTo = 4;
 /// Where both sides send, each core is busy with one copy already: in a smaller ring than this they
 /// wait for one another so often that all that it cannot hold is lent.
 inline constexpr std::size_t kPipeRing = 512 << 10;
@@ -198,11 +200,18 @@ constexpr bool goes_by_parcels(const Situation& now) {
   return gives_parts && now.place.ranks > 1 && now.place.sharing == Sharing::all &&
          now.empty_parts == EmptyParts::travel;
 }
+/// Of ranks that share memory: whether each reads the others' bytes where they lie. Nothing is to
+/// be combined, and messages so long are lent.
+constexpr bool goes_by_lent_messages(const Situation& now) {
+  return now.kind == OpKind::all_gather && now.place.ranks <= kMostLentTo &&
+         now.bytes >= kLentPipedBytes;
+}
 constexpr Way choose_way(const Situation& now) {
   const int ranks = now.place.ranks;
   if (goes_by_parcels(now)) return Way::parcels;
   if (ranks > 1 && now.place.sharing == Sharing::all && all_know_the_bytes(now.kind)) {
     if (fit_beside_posts(now.bytes, ranks, *now.limits)) return Way::post;
+    if (goes_by_lent_messages(now)) return Way::messages;
     if (ranks <= kMostOnStage) return Way::stages;
   }
   if (goes_by_rounds(now)) return Way::rounds;

@@ -42,6 +42,12 @@ TEST(AlgorithmTest, TheWayFollowsKindBytesRanksAndSharing) {
       {OpKind::all_gather, 64 * kKiB, 4, kAll, Way::stages},
       {OpKind::split, 16, 4, kAll, Way::post},
       {OpKind::reduce_scatter, 64 * kKiB, 4, kAll, Way::stages},
+      // Longer parts are read where they lie.
+      {OpKind::all_gather, 1024 * kKiB, 2, kAll, Way::stages},
+      {OpKind::all_gather, 1024 * kKiB + 4, 2, kAll, Way::messages},
+      {OpKind::all_gather, 1024 * kKiB + 4, 4, kAll, Way::messages},
+      {OpKind::all_gather, 1024 * kKiB + 4, 5, kAll, Way::stages},
+      {OpKind::broadcast, 1024 * kKiB + 4, 2, kAll, Way::stages},
       {OpKind::barrier, 0, 300, kAll, Way::post},
       // Above 32 ranks a step would carry too little.
       {OpKind::all_reduce, 4 * kKiB, 32, kAll, Way::post},
@@ -230,6 +236,8 @@ TEST(AlgorithmTest, TheReasonIsSaid) {
   EXPECT_EQ(
       said(of(OpKind::all_reduce, 65536, 2, kAll)),
       "by stages: 65536 bytes of each of 2 ranks, which share memory, are too many for posts");
+  EXPECT_EQ(said(of(OpKind::all_gather, 2097152, 2, kAll)),
+            "by messages: 2097152 bytes of each of 2 ranks are read where they lie");
   const std::string parcels =
       "by parcels: each of 2 ranks, which share memory, knows how long the parts are that it gives";
   EXPECT_EQ(said(of(OpKind::gather, 0, 2, kAll)), parcels);
