@@ -14,8 +14,15 @@
 
 namespace dtrun::collectives {
 
+/// The limits of posts are so many times as high where posts carry no more bytes than stages would.
+inline constexpr std::size_t kLongPosts = 4;
 /// The most that lies beside a post; no cost table can say more.
-inline constexpr std::size_t kPostBytes = kDefaultLimits.post_bytes;
+inline constexpr std::size_t kPostBytes = kLongPosts * kDefaultLimits.post_bytes;
+/// Of a long payload, what others can take before the rest is laid. Of less, the messages between
+/// two cores take longer than what they save.
+inline constexpr std::size_t kPostPieceBytes = 16 << 10;
+/// The same on a stage.
+inline constexpr std::size_t kStagePieceBytes = 32 << 10;
 /// Half a stage is divided among the members; smaller pieces than this are not worth a step.
 inline constexpr int kMostOnStage = 32;
 /// Of each half of a stage: what a rank lays there in one step.
@@ -188,10 +195,23 @@ constexpr bool goes_by_rounds(const Situation& now) {
           place.machines >= (has_root ? kRootedRoundsMachines : kRoundsMachines));
 }
 /// Whether so many bytes of one rank, and as many of each other, are few enough to lie beside
-/// posts.
-constexpr bool fit_beside_posts(std::size_t bytes, int ranks, const WayLimits& limits) {
-  return bytes <= limits.post_bytes &&
-         bytes * static_cast<std::size_t>(ranks) <= limits.all_posts_bytes;
+/// posts. @param times as high the limits are
+constexpr bool fit_beside_posts(std::size_t bytes, int ranks, const WayLimits& limits,
+                                std::size_t times = 1) {
+  return bytes <= limits.post_bytes * times &&
+         bytes * static_cast<std::size_t>(ranks) <= limits.all_posts_bytes * times;
+}
+/// Whether posts make nobody read more than stages do, so that they only save a meeting. In an
+/// all_reduce of more ranks each combines all by posts, and its own chunk by stages. In an
+/// all_gather all read all either way, but ranks that share cores are faster by stages.
+constexpr bool gains_by_long_posts(OpKind kind, int ranks) {
+  return ranks == 2 || kind == OpKind::broadcast || kind == OpKind::reduce ||
+         kind == OpKind::reduce_scatter;
+}
+constexpr bool goes_by_posts(const Situation& now) {
+  const int ranks = now.place.ranks;
+  return fit_beside_posts(now.bytes, ranks, *now.limits,
+                          gains_by_long_posts(now.kind, ranks) ? kLongPosts : 1);
 }
 /// Of a gather, scatter or all_to_all: whether each rank says in a post how its parts go.
 constexpr bool goes_by_parcels(const Situation& now) {
@@ -210,7 +230,7 @@ constexpr Way choose_way(const Situation& now) {
   const int ranks = now.place.ranks;
   if (goes_by_parcels(now)) return Way::parcels;
   if (ranks > 1 && now.place.sharing == Sharing::all && all_know_the_bytes(now.kind)) {
-    if (fit_beside_posts(now.bytes, ranks, *now.limits)) return Way::post;
+    if (goes_by_posts(now)) return Way::post;
     if (goes_by_lent_messages(now)) return Way::messages;
     if (ranks <= kMostOnStage) return Way::stages;
   }

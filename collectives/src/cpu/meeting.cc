@@ -122,12 +122,15 @@ void Meeting::disagree(int peer, Turn turn) const {
   throw Disagreement{peer, theirs.fingerprint(), ours.fingerprint()};
 }
 
-void Meeting::post(const Fingerprint& fingerprint, Needed needed) {
+void Meeting::show_post(const Fingerprint& fingerprint) {
   Post& post = post_of(rank_);
   post.show(static_cast<std::uint32_t>(hash_), fingerprint);
   post.turn.store(turn_, std::memory_order_seq_cst);
   claim_next_post();
   hash(fingerprint);
+}
+
+void Meeting::end_post(Needed needed) {
   if (size() <= kMostWoken) return ring_sleepers();
   const bool last = counts_.is_last(slot_of(turn_), size());
   if (last || needed == Needed::alone) ring_sleepers();
@@ -164,8 +167,7 @@ bool Meeting::has_come_to_step(int peer) const {
   return is_at_or_past(line(peer).step.load(std::memory_order_seq_cst), step_);
 }
 
-const std::byte* Meeting::look_at_stage(int peer) {
-  if (!has_come_to_step(peer)) return nullptr;
+const std::byte* Meeting::stage_of(int peer) {
   const MemberLine& of_peer = line(peer);
   Member& member = members_[static_cast<std::size_t>(peer)];
   if (member.stage == nullptr)

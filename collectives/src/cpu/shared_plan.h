@@ -1,9 +1,10 @@
 // SharedPlan: a collective whose members share memory, as steps. In each step a rank lays pieces of
 // its buffers where the others can read them, and takes theirs. What each kind lays and takes is
 // said here and nowhere else. A collective by post is one step, whose pieces are whole and lie
-// beside the post; one by stages is as many steps as its pieces need. In place, the others read the
-// buffers themselves, and the steps only part the work. Pure, and computed from what
-// all members know. Borrows the call's fingerprint and buffers.
+// beside the post; of a long broadcast or reduce it is several, so that pieces are taken while the
+// next ones are laid. One by stages is as many steps as its pieces need. In place, the others read
+// the buffers themselves, and the steps only part the work. Pure, and computed from what all
+// members know. Borrows the call's fingerprint and buffers.
 #pragma once
 
 #include <algorithm>
@@ -30,6 +31,7 @@ class SharedPlan {
         way_(way),
         item_bytes_(situation.item_bytes) {
     if (way == Way::stages) cut_into_steps();
+    if (way == Way::post) cut_post();
   }
 
   const CollectiveView& collective() const { return collective_; }
@@ -38,6 +40,13 @@ class SharedPlan {
   int size() const { return size_; }
   /// The most that one member shows to all.
   std::size_t shown_bytes() const { return shown_bytes_; }
+  /// So many steps lie side by side in a half of a stage; by posts all do.
+  std::int64_t steps_of_half() const { return steps_of_half_; }
+  /// Where this step's area begins in the payload of the post, or in the half.
+  std::size_t offset_of_step(std::int64_t step) const {
+    if (steps_of_half_ == 1) return 0;
+    return static_cast<std::size_t>(step % steps_of_half_ * piece_) * item_bytes_;
+  }
   /// Of what this rank lays beside its post.
   std::size_t laid_bytes() const { return way_ == Way::post && shows(rank_) ? shown_bytes_ : 0; }
   /// Whether this rank takes the post of everybody.
@@ -213,10 +222,26 @@ class SharedPlan {
     return most;
   }
 
-  void cut_into_steps() {
-    const std::size_t bytes = kStageBytes / static_cast<std::size_t>(places()) / kLine * kLine;
+  /// Others take the first pieces while the next ones are laid. Where all lay at the same time,
+  /// none would begin sooner to take.
+  bool flows() const { return kind() == OpKind::broadcast || kind() == OpKind::reduce; }
+  void cut_post() {
+    if (!flows() || shown_bytes_ <= kPostPieceBytes) return;
+    cut_by(kPostPieceBytes);
+    steps_of_half_ = steps_;
+  }
+  void cut_by(std::size_t bytes) {
     piece_ = static_cast<std::int64_t>(bytes / item_bytes_);
     steps_ = (most_elements() + piece_ - 1) / piece_;
+  }
+
+  void cut_into_steps() {
+    if (flows()) {
+      cut_by(kStagePieceBytes);
+      steps_of_half_ = kStageBytes / kStagePieceBytes;
+      return;
+    }
+    cut_by(kStageBytes / static_cast<std::size_t>(places()) / kLine * kLine);
     // What has been combined in the last step goes to the others in one more.
     if (kind() == OpKind::all_reduce) ++steps_;
   }
@@ -230,6 +255,7 @@ class SharedPlan {
   std::int64_t piece_ =
       std::numeric_limits<std::int64_t>::max();  ///< elements of a place in a step
   std::int64_t steps_ = 1;
+  std::int64_t steps_of_half_ = 1;
 };
 
 }  // namespace dtrun::collectives::cpu

@@ -23,13 +23,18 @@ class SharedSteps {
   bool shown() const { return shown_; }
   /// The members' buffers are read where they lie.
   bool is_in_place() const { return in_place_; }
-  /// Takes what the others show. @return false: not all of them have come. @throws Disagreement
+  /// Takes what the others show. @return false: not all of it is there. @throws Disagreement
   bool take(const SharedPlan& plan, Meeting& meeting);
 
   bool waits_for(int peer, const SharedPlan& plan, Meeting& meeting) const;
 
  private:
+  static void lay_post(const SharedPlan& plan, Meeting& meeting, Meeting::Needed needed);
   bool all_came(const SharedPlan& plan, Meeting& meeting);
+  /// Whether that peer's piece of this step lies beside its post.
+  bool has_laid(int peer, const SharedPlan& plan, const Meeting& meeting) const;
+  bool take_posts(const SharedPlan& plan, Meeting& meeting);
+  void lay_half(const SharedPlan& plan, Meeting& meeting) const;
   Progress advance_on_stages(const SharedPlan& plan, Meeting& meeting);
   Progress advance_in_place(const SharedPlan& plan, Meeting& meeting);
   void take_in_place(const SharedPlan& plan, Meeting& meeting) const;
@@ -47,9 +52,9 @@ class SharedSteps {
   bool met_ = false;
   bool in_place_ = false;     ///< known once all have met
   bool second_part_ = false;  ///< in place
-  bool laid_ = false;         ///< on the stage, in this step
+  bool laid_ = false;         ///< on the stage, in this step and those beside it
   int seen_ = 0;              ///< how many members, in rank order, have come
-  std::int64_t step_ = 0;     ///< on the stages
+  std::int64_t step_ = 0;     ///< of the post, or on the stages
 };
 
 }  // namespace dtrun::collectives::cpu
