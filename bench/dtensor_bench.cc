@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -35,6 +36,8 @@ using tensors::LocalTensor;
 using Call = std::function<void()>;
 
 constexpr const char* kToOtherHalf = "half-half";
+constexpr const char* kFromFirst = "first-all";
+constexpr const char* kToGrid = "half-grid";
 
 /// What is timed, and how a line asks PyTorch's side for it.
 struct Case {
@@ -94,13 +97,18 @@ Case redistribution(const std::string& kind, std::int64_t bytes) {
   return result;
 }
 
-/// Rows of the first half of the ranks go to the second half; bare, each sends its own to one.
-Case to_other_half(std::int64_t bytes) {
+// Moves to another mesh, which PyTorch refuses. Bare, each rank sends and receives its own parts.
+
+std::vector<int> ranks_from_to(int begin, int end) {
+  std::vector<int> ranks(static_cast<std::size_t>(end - begin));
+  std::iota(ranks.begin(), ranks.end(), begin);
+  return ranks;
+}
+
+/// Rows of the first half of the ranks go to the second half.
+Case to_other_half(std::int64_t side) {
   const int ranks = dist::get_world_size(), half = ranks / 2, rank = dist::get_rank();
-  std::vector<int> first, second;
-  for (int i = 0; i < ranks; ++i) (i < half ? first : second).push_back(i);
-  const DeviceMesh from("cpu", first), to("cpu", second);
-  const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(bytes / 4)));
+  const DeviceMesh from("cpu", ranks_from_to(0, half)), to("cpu", ranks_from_to(half, ranks));
   const Tensor x = randn({side, side}, {1}, from, {Shard(0)});
   const LocalTensor local = x.local();
   const auto bare = [=] {
@@ -108,8 +116,63 @@ Case to_other_half(std::int64_t bytes) {
     if (rank < half) return world.send(local, rank + half);
     world.recv(tensors::empty({side / half, side}), rank - half);
   };
-  // PyTorch refuses it.
-  return {kToOtherHalf, "- " + std::to_string(side), [=] { x.redistribute(to, {Shard(0)}); }, bare};
+  return {kToOtherHalf, "", [=] { x.redistribute(to, {Shard(0)}); }, bare};
+}
+
+/// The first rank has all, and deals out the rows.
+Case from_first(std::int64_t side) {
+  const int ranks = dist::get_world_size(), rank = dist::get_rank();
+  const DeviceMesh from("cpu", {0}), to("cpu", ranks_from_to(0, ranks));
+  const Tensor x = randn({side, side}, {1}, from, {Replicate()});
+  const LocalTensor local = x.local();
+  const std::int64_t part = side / ranks;
+  const auto bare = [=] {
+    const ProcessGroup& world = dist::world();
+    const LocalTensor own = tensors::empty({part, side});
+    if (rank != 0) return (void)world.recv(own, 0);
+    for (int r = 1; r < ranks; ++r) world.send(local.narrow(0, r * part, part), r);
+    own.copy_(local.narrow(0, 0, part));
+  };
+  return {kFromFirst, "", [=] { x.redistribute(to, {Shard(0)}); }, bare};
+}
+
+/// Rows of ranks 0 and 1 become blocks of a grid of four.
+Case to_grid(std::int64_t side) {
+  const int rank = dist::get_rank();
+  const DeviceMesh from("cpu", ranks_from_to(0, 2)), to = dist::init_device_mesh("cpu", {2, 2});
+  const Tensor x = randn({side, side}, {1}, from, {Shard(0)});
+  const LocalTensor local = x.local();
+  const std::int64_t half = side / 2;
+  const auto bare = [=] {
+    const ProcessGroup& world = dist::world();
+    const LocalTensor own = tensors::empty({half, half});
+    for (int column = 0; rank < 2 && column < 2; ++column) {
+      const LocalTensor block = local.narrow(1, column * half, half);
+      const int target = 2 * rank + column;
+      if (target == rank) {
+        own.copy_(block);
+      } else {
+        world.send(block.contiguous(), target);
+      }
+    }
+    if (rank != 0) world.recv(own, rank / 2);
+  };
+  return {kToGrid, "", [=] { x.redistribute(to, {Shard(0), Shard(1)}); }, bare};
+}
+
+Case crossing(const std::string& kind, std::int64_t bytes) {
+  const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(bytes / 4)));
+  Case result = kind == kToOtherHalf ? to_other_half(side)
+                : kind == kFromFirst ? from_first(side)
+                                     : to_grid(side);
+  result.question = "- " + std::to_string(side);
+  return result;
+}
+
+/// Whether this many ranks can have the move.
+bool is_possible(const std::string& kind, int ranks) {
+  if (kind == kToGrid) return ranks == 4;
+  return kind != kToOtherHalf || ranks % 2 == 0;
 }
 
 /// Both factors and the product cut along all axes of the mesh, each of them another dim.
@@ -200,7 +263,8 @@ int main(int argc, char** argv) {
   int rounds = 5;
   std::vector<std::int64_t> sizes = {1 << 10, 1 << 20, 1 << 26};
   std::vector<std::int64_t> sides = {512, 1024, 2048, 4096};
-  std::vector<std::string> moves = {"S0-S1", "S0-R", "P-S0", "P-R", kToOtherHalf};
+  std::vector<std::string> moves = {"S0-S1",      "S0-R",     "P-S0", "P-R",
+                                    kToOtherHalf, kFromFirst, kToGrid};
   std::vector<std::string> dtypes = {"f32", "f64"};
   CLI::App app("distributed tensors against PyTorch's");
   app.add_option("--torch", python, "a python that imports torch");
@@ -233,11 +297,12 @@ int main(int argc, char** argv) {
     fmt::print("{:<13}{:>8}{:>12}{:>12}{:>12}{:>8}{:>8}\n", "move", "side", "dtrun us", "bare us",
                "torch us", "bare/", "torch/");
   }
-  for (const std::int64_t bytes : sizes)
-    for (const std::string& move : moves)
-      if (move != kToOtherHalf) compare(redistribution(move, bytes), rounds, peers);
-  if (ranks % 2 == 0 && std::ranges::count(moves, kToOtherHalf) != 0) {
-    for (const std::int64_t bytes : sizes) compare(to_other_half(bytes), rounds, peers);
+  for (const std::string& move : moves) {
+    const bool crosses = move == kToOtherHalf || move == kFromFirst || move == kToGrid;
+    for (const std::int64_t bytes : sizes) {
+      if (!is_possible(move, ranks)) continue;
+      compare(crosses ? crossing(move, bytes) : redistribution(move, bytes), rounds, peers);
+    }
   }
   for (const std::string& dtype : dtypes) {
     for (const std::int64_t side : sides) {

@@ -9,8 +9,6 @@
 
 #include <functional>
 #include <string>
-#include <utility>
-#include <vector>
 
 using namespace dtrun;
 
@@ -169,52 +167,43 @@ void use_two_axes(const DeviceMesh& mesh) {
   visualize_sharding(both);
 }
 
-/// Two layers, their parameters by name.
-struct Network {
-  std::vector<std::pair<std::string, Tensor>> parameters;
-  Tensor operator()(const Tensor& x) const {
-    const auto of = [&](std::size_t i) { return parameters[i].second; };
-    return linear(relu(linear(x, of(0), of(1))), of(2), of(3));
-  }
+class NetworkModule : public nn::Module {
+ public:
+  NetworkModule(std::int64_t hidden, Device device)
+      : up_(register_module("up", nn::Linear(8, hidden, {.device = device}))),
+        down_(register_module("down", nn::Linear(hidden, 2, {.device = device}))) {}
+  Tensor forward(const Tensor& x) override { return down_(relu(up_(x))); }
+
+ private:
+  nn::Linear up_, down_;
 };
-
-/// How a parameter is to lie.
-using Partition = std::function<Placements(const std::string& name)>;
-
-Network distribute_network(const Network& whole, const DeviceMesh& mesh,
-                           const Partition& partition) {
-  Network result;
-  for (const auto& [name, parameter] : whole.parameters) {
-    const DTensor distributed = distribute_tensor(parameter, mesh, partition(name));
-    result.parameters.emplace_back(name, distributed.requires_grad_());
-  }
-  return result;
-}
+using Network = nn::ModuleHolder<NetworkModule>;
 
 /// 7. The first layer's outputs and the second one's inputs are cut: one sum, at the end.
 void distribute_a_network(const DeviceMesh& mesh) {
   title("7. A network with distributed parameters");
-  const std::int64_t hidden = 4 * mesh.size();
-  const Network whole{{{"up.weight", on_device(randn({hidden, 8}), mesh)},
-                       {"up.bias", on_device(zeros({hidden}), mesh)},
-                       {"down.weight", on_device(randn({2, hidden}), mesh)},
-                       {"down.bias", on_device(zeros({2}), mesh)}}};
-  const Network network =
-      distribute_network(whole, mesh, [](const std::string& name) -> Placements {
-        if (name == "down.weight") return {Shard(1)};
-        return {name == "down.bias" ? Placement(Replicate()) : Placement(Shard(0))};
-      });
-  for (const auto& [name, parameter] : network.parameters) show(name, parameter);
-  const CommCounter counter;
   const DTensor x = randn({6, 8}, mesh, {Replicate()});
+  const Tensor whole = x.full_tensor();
+  const Network network(4 * mesh.size(), whole.device());
+  const double alone = network(whole).square().mean().item();
+  distribute_module(
+      *network, mesh,
+      {.partition = [](const std::string& name, nn::Module& module, const DeviceMesh& on) {
+        if (name == "up") {
+          module.distribute_parameter("weight", on, {Shard(0)});
+          module.distribute_parameter("bias", on, {Shard(0)});
+        }
+        if (name == "down") module.distribute_parameter("weight", on, {Shard(1)});
+      }});
+  for (const auto& [name, parameter] : network->named_parameters()) show(name, parameter);
+  const CommCounter counter;
   const DTensor loss = network(x).square().mean();
   const double value = loss.item();
-  const double alone = whole(x.full_tensor()).square().mean().item();
   if (dist::get_rank() == 0)
     print("[Rank 0] loss {:.5f}; of the whole network {:.5f}", value, alone);
   show_communication("forward", counter);
   loss.backward();
-  for (const auto& [name, parameter] : network.parameters)
+  for (const auto& [name, parameter] : network->named_parameters())
     show("gradient of " + name, parameter.grad());
 }
 

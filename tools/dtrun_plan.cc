@@ -1,5 +1,5 @@
-// dtrun-plan: what a redistribution would do, also to another mesh, for any number of ranks,
-// without any of them.
+// dtrun-plan: what a redistribution would do, also to another mesh, or an operator, for any number
+// of ranks, without any of them.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -18,6 +18,7 @@
 #include "dtrun/dtensor/plan/explanation.h"
 #include "dtrun/dtensor/plan/link_file.h"
 #include "options/exit_code.h"
+#include "plan/planned_call.h"
 
 namespace dtrun::tools {
 namespace {
@@ -46,6 +47,9 @@ struct Options {
   std::string dtype = "f32";
   std::string from;
   std::string to;
+  std::string op;
+  std::vector<std::string> operands;
+  std::optional<int> dim;
   int rank = 0;
   bool json = false;
   bool draw = false;
@@ -83,6 +87,22 @@ void add_options_of_other_mesh(CLI::App& app, Options& options) {
     app.get_option(name)->needs(mesh);
 }
 
+void add_options_of_operator(CLI::App& app, Options& options) {
+  CLI::Option* const op =
+      app.add_option("--op", options.op, "an operator in place of a move: " + planned_operators())
+          ->type_name("NAME");
+  app.add_option("--operand", options.operands,
+                 "each of its operands, as dtype, shape and layout: 'f32[1024, 4096] [S(0), R]'; "
+                 "without a dtype that of --dtype, and i64 for positions")
+      ->type_name("TENSOR")
+      ->delimiter('\0')
+      ->allow_extra_args(false)
+      ->needs(op);
+  app.add_option("--dim", options.dim, "along which it goes")->type_name("DIM")->needs(op);
+  for (const char* const name : {"--shape", "--from", "--to", "--to-mesh", "--draw"})
+    op->excludes(app.get_option(name));
+}
+
 void add_options(CLI::App& app, Options& options) {
   app.add_option("--mesh", options.mesh.sizes, "the sizes of its axes: 2,2")
       ->delimiter(',')
@@ -101,9 +121,8 @@ void add_options(CLI::App& app, Options& options) {
                  "how it lies: an entry per axis, as PyTorch's placements ('[S(0), R]', "
                  "'Shard(0), Partial(max)'; ragged 'S(0: 3,0,5)'), or one per dim, as ColossalAI's "
                  "('[S01, R]' or '{0: [0, 1]}')")
-      ->required()
       ->type_name("LAYOUT");
-  app.add_option("--to", options.to, "how it is to lie")->required()->type_name("LAYOUT");
+  app.add_option("--to", options.to, "how it is to lie")->type_name("LAYOUT");
   app.add_option("--rank", options.rank,
                  "whose bytes are told; ranks go row by row through the mesh")
       ->type_name("RANK")
@@ -112,6 +131,7 @@ void add_options(CLI::App& app, Options& options) {
   add_options_of_other_mesh(app, options);
   CLI::Option* const json = app.add_flag("--json", options.json, "an object instead of a page");
   app.add_flag("--draw", options.draw, "who holds what before and after, too")->excludes(json);
+  add_options_of_operator(app, options);
 }
 
 std::vector<dtensor::LinkRate> links_of(const MeshOptions& mesh) {
@@ -228,19 +248,42 @@ void tell_crossing(const Options& options) {
   }
 }
 
+void tell_operator(const Options& options) {
+  check_mesh(options.mesh);
+  const dtensor::CallsExplanation explanation = explain_call({.mesh_shape = options.mesh.sizes,
+                                                              .axis_names = options.mesh.names,
+                                                              .links = links_of(options.mesh),
+                                                              .rank = options.rank,
+                                                              .op = options.op,
+                                                              .operands = options.operands,
+                                                              .dtype = options.dtype,
+                                                              .dim = options.dim});
+  fmt::print("{}", options.json ? explanation.to_json() + "\n" : explanation.to_string());
+}
+
+void tell(const Options& options) {
+  if (!options.op.empty()) return tell_operator(options);
+  if (options.from.empty() || options.to.empty())
+    throw Error(ErrorCode::kUsage, "nothing is to be planned", "",
+                "--from and --to say how a tensor lies and is to lie, --op names an operator");
+  options.to_mesh.sizes.empty() ? tell_redistribution(options) : tell_crossing(options);
+}
+
 int run(int argc, char** argv) {
   Options options;
   CLI::App app(
-      "dtrun-plan tells what a redistribution of a distributed tensor would do: its steps, the "
-      "bytes "
-      "that\na rank sends, the predicted time, and the other ways. No rank is started.");
+      "dtrun-plan tells what a redistribution of a distributed tensor or an operator would do: its "
+      "steps,\nthe bytes that a rank sends, the predicted time, and the other ways. No rank is "
+      "started.");
   app.name("dtrun-plan");
   app.set_version_flag("--version", "dtrun-plan " DTRUN_VERSION);
   app.footer(
       "Examples: dtrun-plan --mesh 2,2 --names dp,tp --shape 1024,4096 --from '[S(0), R]' --to "
       "'[R, S(1)]'\n"
       "          dtrun-plan --mesh 4 --shape 1024,4096 --from '[S(0)]' --to-mesh 2,2 --to '[S(0), "
-      "S(1)]' --rank 5");
+      "S(1)]' --rank 5\n"
+      "          dtrun-plan --mesh 2,2 --op matmul --operand '[1024, 4096] [S(0), R]' --operand "
+      "'[4096, 512] [R, S(0)]'");
   add_options(app, options);
   try {
     app.parse(argc, argv);
@@ -249,10 +292,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     throw Error(ErrorCode::kUsage, error.what(), "", "dtrun-plan --help lists the options");
   }
-  if (options.to_mesh.sizes.empty())
-    tell_redistribution(options);
-  else
-    tell_crossing(options);
+  tell(options);
   return 0;
 }
 

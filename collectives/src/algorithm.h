@@ -151,6 +151,27 @@ struct Algorithm {
 
 // Inline: a small collective takes 130 ns.
 
+/// Of a call whose bytes all ranks know: the most elements that one of them shows to all.
+inline std::int64_t shown_elements(const CollectiveView& collective) {
+  std::int64_t shown = 0;
+  switch (collective.kind()) {
+    case OpKind::all_reduce:
+    case OpKind::reduce:
+      return collective.inputs.front().count;
+    case OpKind::broadcast:
+      // At the root it is an input, elsewhere an output.
+      return (collective.inputs.empty() ? collective.outputs : collective.inputs)[0].count;
+    case OpKind::all_gather:
+    case OpKind::split:
+      for (const Buffer& buffer : collective.outputs) shown = std::max(shown, buffer.count);
+      return shown;
+    case OpKind::reduce_scatter:
+      for (const Buffer& buffer : collective.inputs) shown += buffer.count;
+      return shown;
+    default:
+      return 0;
+  }
+}
 /// What the call's buffers say of its situation.
 inline Situation situation_of(const CollectiveView& collective, const GroupPlace& place,
                               Crowding crowding, const WayLimits& limits) {
@@ -158,28 +179,20 @@ inline Situation situation_of(const CollectiveView& collective, const GroupPlace
   // All buffers of a collective are of one dtype.
   now.item_bytes = tensors::item_size(collective.fingerprint.dtype);
   now.empty_parts = empty_parts_of(collective.fingerprint);
-  std::int64_t shown = 0;
-  switch (now.kind) {
-    case OpKind::all_reduce:
-    case OpKind::reduce:
-      shown = now.elements = collective.inputs.front().count;
-      break;
-    case OpKind::broadcast:
-      // At the root it is an input, elsewhere an output.
-      shown = (collective.inputs.empty() ? collective.outputs : collective.inputs)[0].count;
-      break;
-    case OpKind::all_gather:
-    case OpKind::split:
-      for (const Buffer& buffer : collective.outputs) shown = std::max(shown, buffer.count);
-      break;
-    case OpKind::reduce_scatter:
-      for (const Buffer& buffer : collective.inputs) shown += buffer.count;
-      break;
-    default:
-      break;
-  }
+  const std::int64_t shown = shown_elements(collective);
+  if (now.kind == OpKind::all_reduce || now.kind == OpKind::reduce) now.elements = shown;
   now.bytes = static_cast<std::size_t>(shown) * now.item_bytes;
   return now;
+}
+/// As collective.bytes(), which asks each buffer for its dtype.
+inline std::uint64_t bytes_of(const CollectiveView& collective, std::size_t item_bytes) {
+  std::int64_t elements = 0;
+  for (const Buffer& output : collective.outputs) elements += output.count;
+  for (const Buffer& input : collective.inputs) {
+    const auto is_input = [&](const Buffer& output) { return output.data == input.data; };
+    if (std::ranges::none_of(collective.outputs, is_input)) elements += input.count;
+  }
+  return static_cast<std::uint64_t>(elements) * item_bytes;
 }
 /// On the way to all, one rank's bytes are joined by the others'; a broadcast's stay what they are.
 constexpr bool fits_in_rounds(const Situation& now) {
@@ -194,12 +207,14 @@ constexpr bool goes_by_rounds(const Situation& now) {
          (place.machines < place.ranks ||
           place.machines >= (has_root ? kRootedRoundsMachines : kRoundsMachines));
 }
-/// Whether so many bytes of one rank, and as many of each other, are few enough to lie beside
-/// posts. @param times as high the limits are
-constexpr bool fit_beside_posts(std::size_t bytes, int ranks, const WayLimits& limits,
-                                std::size_t times = 1) {
-  return bytes <= limits.post_bytes * times &&
-         bytes * static_cast<std::size_t>(ranks) <= limits.all_posts_bytes * times;
+/// The most bytes of one rank that may lie beside posts, if there are as many of each other.
+/// @param times as high the limits are
+constexpr std::size_t most_beside_posts(int ranks, const WayLimits& limits, std::size_t times = 1) {
+  return std::min(limits.post_bytes * times,
+                  limits.all_posts_bytes * times / static_cast<std::size_t>(ranks));
+}
+constexpr bool fit_beside_posts(std::size_t bytes, int ranks, const WayLimits& limits) {
+  return bytes <= most_beside_posts(ranks, limits);
 }
 /// Whether posts make nobody read more than stages do, so that they only save a meeting. In an
 /// all_reduce of more ranks each combines all by posts, and its own chunk by stages. In an
@@ -208,17 +223,19 @@ constexpr bool gains_by_long_posts(OpKind kind, int ranks) {
   return ranks == 2 || kind == OpKind::broadcast || kind == OpKind::reduce ||
          kind == OpKind::reduce_scatter;
 }
-constexpr bool goes_by_posts(const Situation& now) {
-  const int ranks = now.place.ranks;
-  return fit_beside_posts(now.bytes, ranks, *now.limits,
-                          gains_by_long_posts(now.kind, ranks) ? kLongPosts : 1);
-}
 /// Of a gather, scatter or all_to_all: whether each rank says in a post how its parts go.
 constexpr bool goes_by_parcels(const Situation& now) {
   const bool gives_parts =
       now.kind == OpKind::gather || now.kind == OpKind::scatter || now.kind == OpKind::all_to_all;
   return gives_parts && now.place.ranks > 1 && now.place.sharing == Sharing::all &&
          now.empty_parts == EmptyParts::travel;
+}
+/// Whether all know the bytes of each, which are few enough.
+constexpr bool goes_by_posts(const Situation& now) {
+  const int ranks = now.place.ranks;
+  const std::size_t times = gains_by_long_posts(now.kind, ranks) ? kLongPosts : 1;
+  return ranks > 1 && now.place.sharing == Sharing::all && all_know_the_bytes(now.kind) &&
+         now.bytes <= most_beside_posts(ranks, *now.limits, times);
 }
 /// Of ranks that share memory: whether each reads the others' bytes where they lie. Nothing is to
 /// be combined, and messages so long are lent.
@@ -229,8 +246,8 @@ constexpr bool goes_by_lent_messages(const Situation& now) {
 constexpr Way choose_way(const Situation& now) {
   const int ranks = now.place.ranks;
   if (goes_by_parcels(now)) return Way::parcels;
+  if (goes_by_posts(now)) return Way::post;
   if (ranks > 1 && now.place.sharing == Sharing::all && all_know_the_bytes(now.kind)) {
-    if (goes_by_posts(now)) return Way::post;
     if (goes_by_lent_messages(now)) return Way::messages;
     if (ranks <= kMostOnStage) return Way::stages;
   }

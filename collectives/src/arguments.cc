@@ -27,22 +27,20 @@ std::string ArgumentName::to_string() const {
   return index < 0 ? std::string(text) : fmt::format("{}[{}]", text, index);
 }
 
-void require_tensor(const GroupShape& group, const LocalTensor& tensor, DType dtype,
-                    ArgumentName what) {
+void refuse_tensor(const GroupShape& group, const LocalTensor& tensor, DType dtype,
+                   ArgumentName what) {
   if (!tensor.defined()) refuse(fmt::format("{} is an undefined tensor", what.to_string()));
   if (tensor.device().type != group.device)
     refuse(fmt::format("{} is on {}, and the call's first tensor on {}", what.to_string(),
                        tensor.device().to_string(), tensors::Device{group.device, 0}.to_string()),
            "the first tensor's device chooses the backend, which works on one device type",
            "move the tensor");
-  if (tensor.dtype() != dtype)
-    refuse(fmt::format("{} is {}, and the other tensor of the call {}", what.to_string(),
-                       dtype_name(tensor.dtype()), dtype_name(dtype)));
+  refuse(fmt::format("{} is {}, and the other tensor of the call {}", what.to_string(),
+                     dtype_name(tensor.dtype()), dtype_name(dtype)));
 }
 
-void require_rank(const GroupShape& group, int rank, std::string_view what) {
-  if (rank < 0 || rank >= group.size)
-    refuse(fmt::format("{} is {}, and the group's ranks are 0 to {}", what, rank, group.size - 1));
+void refuse_rank(const GroupShape& group, int rank, std::string_view what) {
+  refuse(fmt::format("{} is {}, and the group's ranks are 0 to {}", what, rank, group.size - 1));
 }
 
 void require_length(const GroupShape& group, const std::vector<LocalTensor>& list,
@@ -176,17 +174,6 @@ std::uint64_t hash_bytes(std::string_view bytes) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
   return hash == 0 ? 1 : hash;
-}
-
-std::uint32_t hash_shape(const LocalTensor& tensor) {
-  NumberHash hash;
-  for (const std::int64_t size : tensor.shape()) hash.add(static_cast<std::uint64_t>(size));
-  return static_cast<std::uint32_t>(hash.value()) | 1U;
-}
-
-Buffer buffer_of(const LocalTensor& contiguous) {
-  return {contiguous.numel() == 0 ? nullptr : contiguous.data(), contiguous.numel(),
-          contiguous.dtype(), contiguous.device().index};
 }
 
 Buffer CallBuffers::keep(const LocalTensor& contiguous) {

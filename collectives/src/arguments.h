@@ -57,9 +57,19 @@ struct NamedRank {
 
 // All throw Error kInvalidArgument naming the argument.
 /// Defined, on the group's device and of that dtype, which the call's first tensor has.
-void require_tensor(const GroupShape& group, const LocalTensor& tensor, tensors::DType dtype,
-                    ArgumentName what);
-void require_rank(const GroupShape& group, int rank, std::string_view what);
+[[noreturn]] void refuse_tensor(const GroupShape& group, const LocalTensor& tensor,
+                                tensors::DType dtype, ArgumentName what);
+inline void require_tensor(const GroupShape& group, const LocalTensor& tensor, tensors::DType dtype,
+                           ArgumentName what) {
+  if (!tensor.defined() || tensor.device().type != group.device || tensor.dtype() != dtype)
+      [[unlikely]]
+    refuse_tensor(group, tensor, dtype, what);
+}
+[[noreturn]] void refuse_rank(const GroupShape& group, int rank, std::string_view what);
+inline void require_rank(const GroupShape& group, int rank, std::string_view what) {
+  if (rank < 0 || rank >= group.size) [[unlikely]]
+    refuse_rank(group, rank, what);
+}
 /// One tensor per rank.
 void require_length(const GroupShape& group, const std::vector<LocalTensor>& list,
                     std::string_view what);
@@ -96,7 +106,11 @@ class NumberHash {
   std::uint64_t value_ = 0xcbf29ce484222325;
 };
 /// Of the sizes per dim; never 0.
-std::uint32_t hash_shape(const LocalTensor& tensor);
+inline std::uint32_t hash_shape(const LocalTensor& tensor) {
+  NumberHash hash;
+  for (const std::int64_t size : tensor.shape()) hash.add(static_cast<std::uint64_t>(size));
+  return static_cast<std::uint32_t>(hash.value()) | 1U;
+}
 /// Whether the tensors are of the exchange's dtype and device, and the peers in the order that
 /// PeerParts says.
 inline bool is_sound(const AgreedExchange& exchange, const GroupShape& group,
@@ -117,7 +131,13 @@ inline bool is_sound(const AgreedExchange& exchange, const GroupShape& group,
 /// Of anything that all ranks must pass alike.
 std::uint64_t hash_bytes(std::string_view bytes);
 
-Buffer buffer_of(const LocalTensor& contiguous);
+inline Buffer buffer_of(const LocalTensor& contiguous) {
+  // LocalTensor::data() asks for the size of an item, also where there is nothing to multiply by
+  // it.
+  void* const data = contiguous.offset() == 0 ? contiguous.storage()->data() : contiguous.data();
+  return {contiguous.numel() == 0 ? nullptr : data, contiguous.numel(), contiguous.dtype(),
+          contiguous.device().index};
+}
 
 /// A call's buffers: contiguous, with copies where the tensors are not.
 class CallBuffers {

@@ -1,6 +1,6 @@
-// Deliveries: the messages of a collective in which each part goes straight from a buffer of one
-// rank to a buffer of another, and nothing is combined. Which parts these are is said here and
-// nowhere else. Pure.
+// Deliveries: the messages of a collective in which each part goes straight from the rank that
+// gives it to the one that gets it, which keeps it or combines it with its own. Which parts these
+// are is said here and nowhere else. Pure.
 #pragma once
 
 #include <cstddef>
@@ -29,52 +29,48 @@ class Deliveries {
   constexpr explicit Deliveries(const PartPeers& peers)
       : kind_(OpKind::all_to_all), empty_(EmptyParts::stay), peers_(&peers) {}
 
-  /// Whether a collective consists of deliveries.
-  static constexpr bool make_up(OpKind kind) {
-    switch (kind) {
-      case OpKind::broadcast:
-      case OpKind::all_gather:
-      case OpKind::split:
-      case OpKind::gather:
-      case OpKind::scatter:
-      case OpKind::all_to_all:
-        return true;
-      default:
-        return false;
-    }
-  }
+  /// Whether a part is a message. Sender and receiver say the same.
+  constexpr bool travels(bool is_empty) const { return !is_empty || empty_ == EmptyParts::travel; }
 
-  /// Whether a part of so many elements is a message. Sender and receiver say the same.
-  constexpr bool travels(std::int64_t elements) const {
-    return elements != 0 || empty_ == EmptyParts::travel;
-  }
+  /// This rank combines what it receives with its own part, in the order of the ranks.
+  constexpr bool combines() const { return reduces() && (kind_ != OpKind::reduce || is_root()); }
 
-  /// Another rank, and the buffer in the list of this rank's inputs or outputs.
+  /// As an index: the part is always empty.
+  static constexpr int kNoBuffer = -1;
+  /// Another rank, and the buffer in the list of this rank's inputs or outputs. Of what is combined
+  /// the index is the place among the received ones.
   struct Delivery {
     int peer;
     int index;
   };
   constexpr int sends() const {
     if (peers_ != nullptr) return static_cast<int>(peers_->of_inputs.size());
-    if (kind_ == OpKind::gather) return is_root() ? 0 : 1;
+    if (goes_to_root()) return is_root() ? 0 : 1;
     return has_source() && !is_root() ? 0 : size_ - 1;
   }
   constexpr Delivery send(int number) const {
     if (peers_ != nullptr) return named(peers_->of_inputs, number);
-    if (kind_ == OpKind::gather) return {root_, 0};
+    if (goes_to_root()) return {root_, 0};
     const int to = peer(number);
+    if (kind_ == OpKind::barrier) return {to, kNoBuffer};
     return {to, gives_list() ? to : 0};
   }
   constexpr int receives() const {
     if (peers_ != nullptr) return static_cast<int>(peers_->of_outputs.size());
     if (has_source()) return is_root() ? 0 : 1;
-    return kind_ == OpKind::gather && !is_root() ? 0 : size_ - 1;
+    return goes_to_root() && !is_root() ? 0 : size_ - 1;
   }
   constexpr Delivery receive(int number) const {
     if (peers_ != nullptr) return named(peers_->of_outputs, number);
     if (has_source()) return {root_, 0};
-    return {peer(number), peer(number)};
+    if (combines()) return {number < rank_ ? number : number + 1, number};
+    const int from = peer(number);
+    return {from, kind_ == OpKind::barrier ? kNoBuffer : from};
   }
+
+  /// What is combined comes into rows of scratch memory, as long as whole cache lines.
+  /// @param bytes of a part
+  static constexpr std::size_t row_bytes(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
   /// How many parts a rank gives that gives any.
   constexpr int parts_of_giver() const { return kind_ == OpKind::gather ? 1 : size_ - 1; }
@@ -83,25 +79,43 @@ class Deliveries {
     return kind_ == OpKind::gather ? 0 : (rank_ + size_ - giver - 1) % size_;
   }
 
-  /// Whether this rank's own part is copied from an input to an output.
+  /// Whether this rank's own part, which it keeps, is copied from an input to an output.
   constexpr bool copies_own() const {
-    if (kind_ == OpKind::broadcast || peers_ != nullptr) return false;
-    return is_root() || (kind_ != OpKind::gather && kind_ != OpKind::scatter);
+    switch (kind_) {
+      case OpKind::gather:
+      case OpKind::scatter:
+        return is_root();
+      case OpKind::all_gather:
+      case OpKind::split:
+      case OpKind::all_to_all:
+        return peers_ == nullptr;
+      default:
+        return false;
+    }
   }
+  /// Of what is combined: so many of the received parts come before this rank's own.
+  constexpr int own_place() const { return rank_; }
   constexpr int own_input() const { return gives_list() ? rank_ : 0; }
-  constexpr int own_output() const { return kind_ == OpKind::scatter ? 0 : rank_; }
+  constexpr int own_output() const { return kind_ == OpKind::scatter || reduces() ? 0 : rank_; }
 
  private:
   static constexpr Delivery named(std::span<const int> peers, int number) {
     return {peers[static_cast<std::size_t>(number)], number};
+  }
+  constexpr bool reduces() const {
+    return kind_ == OpKind::all_reduce || kind_ == OpKind::reduce ||
+           kind_ == OpKind::reduce_scatter;
   }
   constexpr bool is_root() const { return rank_ == root_; }
   /// All comes from the root.
   constexpr bool has_source() const {
     return kind_ == OpKind::broadcast || kind_ == OpKind::scatter;
   }
+  /// All goes to the root.
+  constexpr bool goes_to_root() const { return kind_ == OpKind::gather || kind_ == OpKind::reduce; }
   constexpr bool gives_list() const {
-    return kind_ == OpKind::scatter || kind_ == OpKind::all_to_all;
+    return kind_ == OpKind::scatter || kind_ == OpKind::all_to_all ||
+           kind_ == OpKind::reduce_scatter;
   }
   /// From the right neighbour on, so that not all ranks write to rank 0 first.
   constexpr int peer(int number) const { return (rank_ + 1 + number) % size_; }

@@ -6,16 +6,9 @@
 #include <vector>
 
 #include "algorithm.h"
-#include "premul_factor.h"
 #include "short_call.h"
 
 namespace dtrun::collectives {
-
-void GroupCall::require_possible() const {
-  if (options_.timeout) require_timeout(*options_.timeout, op_kind_name(print.kind));
-  require_factor(print.reduce_op, options_.factor);
-  if (std::optional<base::Error> lack = backend_->lacks(print)) throw *std::move(lack);
-}
 
 void GroupCall::refuse(const base::Error& error) const {
   // A message that was never sent concerns no other rank, so the group stays usable.
@@ -35,7 +28,7 @@ void GroupCall::show_to_observers(const ObservedCall& seen) {
   for (CallObserver* observer = CallObserver::innermost(); observer != nullptr;
        observer = observer->outer()) {
     observer->on_call(seen);
-    if (std::function<void()> end = observer->at_end(seen)) at_end_.push_back(std::move(end));
+    if (std::function<void()> end = observer->at_end(seen)) kept().at_end.push_back(std::move(end));
   }
 }
 
@@ -107,8 +100,8 @@ Work GroupCall::run(const AgreedExchange& exchange) {
   const auto all = [&](const PeerParts& parts, const std::vector<Buffer>& buffers) {
     return for_all_ranks(buffers, parts.peers, core_.size(), empty);
   };
-  return start({all(exchange.inputs, buffers_.inputs(exchange.inputs.tensors)),
-                all(exchange.outputs, buffers_.outputs(exchange.outputs.tensors)),
+  return start({all(exchange.inputs, buffers().inputs(exchange.inputs.tensors)),
+                all(exchange.outputs, buffers().outputs(exchange.outputs.tensors)),
                 {}});
 }
 
@@ -131,11 +124,11 @@ Work GroupCall::hand_over(std::span<const LocalTensor> inputs,
                           std::span<const LocalTensor> outputs) {
   Collective collective;
   if (inputs.size() == 1 && inputs.data() == outputs.data()) {
-    collective.inputs.push_back(buffers_.in_place(inputs.front()));
+    collective.inputs.push_back(buffers().in_place(inputs.front()));
     collective.outputs = collective.inputs;
   } else {
-    collective.inputs = buffers_.inputs(inputs);
-    collective.outputs = buffers_.outputs(outputs);
+    collective.inputs = buffers().inputs(inputs);
+    collective.outputs = buffers().outputs(outputs);
   }
   return start(std::move(collective));
 }
@@ -147,6 +140,9 @@ Work GroupCall::start(Collective collective) {
 }
 
 bool GroupCall::run_now(const TensorList& inputs, const TensorList& outputs) {
+  if (inputs.parts == nullptr && outputs.parts == nullptr && inputs.tensors.size() <= 1 &&
+      outputs.tensors.size() <= 1)
+    return run_single_now(inputs.tensors, outputs.tensors);
   ContiguousBuffers buffers;
   const auto from = buffers.add(inputs);
   if (!from) return false;
@@ -158,19 +154,27 @@ bool GroupCall::run_now(const TensorList& inputs, const TensorList& outputs) {
   return go_short_way(*from, *to, nullptr);
 }
 
+bool GroupCall::run_single_now(std::span<const LocalTensor> inputs,
+                               std::span<const LocalTensor> outputs, const PartPeers* peers) {
+  Buffer input, output;
+  const auto is_taken = [](std::span<const LocalTensor> list, Buffer& buffer) {
+    if (list.empty()) return true;
+    if (!list.front().is_contiguous()) return false;
+    buffer = buffer_of(list.front());
+    return true;
+  };
+  if (!is_taken(inputs, input)) return false;
+  if (inputs.data() == outputs.data() && inputs.size() == outputs.size())
+    return go_short_way({&input, inputs.size()}, {&input, inputs.size()}, peers);
+  if (!is_taken(outputs, output)) return false;
+  return go_short_way({&input, inputs.size()}, {&output, outputs.size()}, peers);
+}
+
 bool GroupCall::run_now(const AgreedExchange& exchange) {
   const std::span<const LocalTensor> inputs = exchange.inputs.tensors,
                                      outputs = exchange.outputs.tensors;
   const PartPeers peers{exchange.inputs.peers, exchange.outputs.peers};
-  const auto is_one_at_most = [](std::span<const LocalTensor> tensors) {
-    return tensors.empty() || (tensors.size() == 1 && tensors.front().is_contiguous());
-  };
-  if (is_one_at_most(inputs) && is_one_at_most(outputs)) {
-    Buffer input, output;
-    if (!inputs.empty()) input = buffer_of(inputs.front());
-    if (!outputs.empty()) output = buffer_of(outputs.front());
-    return go_short_way({&input, inputs.size()}, {&output, outputs.size()}, &peers);
-  }
+  if (inputs.size() <= 1 && outputs.size() <= 1) return run_single_now(inputs, outputs, &peers);
   ContiguousBuffers buffers;
   const auto from = buffers.add(inputs), to = buffers.add(outputs);
   return from && to && go_short_way(*from, *to, &peers);
@@ -184,7 +188,7 @@ bool GroupCall::go_short_way(std::span<const Buffer> inputs, std::span<const Buf
     if (!backend_->run_now(collective, options_.timeout.value_or(core_.timeout()))) return false;
     if (!call.is_counted()) call.count(collective.bytes());
     call.succeed();
-    for (const auto& end : at_end_) end();
+    end_now();
     return true;
   } catch (...) {
     call.count(collective.bytes());
@@ -203,9 +207,9 @@ Call GroupCall::take(std::uint64_t bytes) {
   call.async = options_.async;
   call.timer = core_.timer_of(print.kind);
   call.factor = options_.factor.value_or(1);
-  std::move(buffers_).attach_to(call);
-  if (!at_end_.empty()) {
-    call.finish = [first = std::move(call.finish), ends = std::move(at_end_)] {
+  std::move(kept().buffers).attach_to(call);
+  if (!kept().at_end.empty()) {
+    call.finish = [first = std::move(call.finish), ends = std::move(kept().at_end)] {
       if (first) first();
       for (const auto& end : ends) end();
     };

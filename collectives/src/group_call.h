@@ -6,8 +6,11 @@
 
 #include <exception>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "arguments.h"
@@ -16,17 +19,16 @@
 #include "dtrun/collectives/call_observer.h"
 #include "group_core.h"
 #include "parts.h"
+#include "premul_factor.h"
 
 namespace dtrun::collectives {
 
 class GroupCall {
  public:
-  /// @throws Error kAborted in a group that this rank has left
+  /// @param options borrowed @throws Error kAborted in a group that this rank has left
   GroupCall(GroupCore& core, OpKind kind, const CallOptions& options, const base::CallSite& site)
-      : core_(core), options_(options) {
-    core.require_open(kind);
-    print = core.next_fingerprint(kind, site);
-  }
+      : print(opened(core, kind).next_fingerprint(kind, site)), core_(core), options_(options) {}
+  GroupCall(GroupCore&, OpKind, CallOptions&&, const base::CallSite&) = delete;
   /// Leaves by an exception: what was counted will not come, and the peers of a collective are
   /// told, unless the group has failed already.
   ~GroupCall() {
@@ -91,6 +93,7 @@ class GroupCall {
                        options_.async});
   }
 
+  int rank() const { return core_.rank(); }
   Backend& backend() { return *backend_; }
   /// Hands a collective over, with what it gives and gets as Collective says; one tensor that is
   /// both is worked on in place. A blocking call on contiguous tensors goes the backend's short way
@@ -100,7 +103,8 @@ class GroupCall {
   Work run(const AgreedExchange& exchange);
   /// Of a message that was over at once: what the observers want then.
   void end_now() const {
-    for (const auto& end : at_end_) end();
+    if (kept_ == nullptr) return;
+    for (const auto& end : kept_->at_end) end();
   }
   /// What the backend gets; once. Counts the call. @param bytes of its buffers
   Call take(std::uint64_t bytes);
@@ -108,12 +112,16 @@ class GroupCall {
   /// Where the call's tensors are made contiguous.
   CallBuffers& buffers() {
     arm();
-    return buffers_;
+    return kept().buffers;
   }
 
   Fingerprint print;
 
  private:
+  static GroupCore& opened(GroupCore& core, OpKind kind) {
+    core.require_open(kind);
+    return core;
+  }
   /// @param choose_backend returns the type of its device
   template <typename Choose, typename Arguments>
   void check_on(Choose choose_backend, Arguments arguments) {
@@ -130,9 +138,18 @@ class GroupCall {
   Work start(Collective collective);
   /// @throws Error for a timeout of nothing, a factor too many or too few, and for what the backend
   /// lacks
-  void require_possible() const;
+  void require_possible() const {
+    if (options_.timeout) require_timeout(*options_.timeout, op_kind_name(print.kind));
+    if ((print.reduce_op == ReduceOp::premul_sum) != options_.factor.has_value())
+      require_factor(print.reduce_op, options_.factor);
+    if (std::optional<base::Error> lack = backend_->lacks(print)) [[unlikely]]
+      throw *std::move(lack);
+  }
   bool run_now(const TensorList& inputs, const TensorList& outputs);
   bool run_now(const AgreedExchange& exchange);
+  /// The same of one tensor at the most on each side.
+  bool run_single_now(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs,
+                      const PartPeers* peers = nullptr);
   /// @param peers null: lists are as Collective says @return false: nothing was done
   bool go_short_way(std::span<const Buffer> inputs, std::span<const Buffer> outputs,
                     const PartPeers* peers);
@@ -146,11 +163,20 @@ class GroupCall {
     armed_ = true;
   }
 
+  /// What a call does not have that goes the short way, as a rule.
+  struct Kept {
+    CallBuffers buffers;
+    std::vector<std::function<void()>> at_end;  ///< of the observers
+  };
+  Kept& kept() {
+    if (kept_ == nullptr) kept_ = std::make_unique<Kept>();
+    return *kept_;
+  }
+
   GroupCore& core_;
-  const CallOptions options_;
+  const CallOptions& options_;
   Backend* backend_ = nullptr;
-  CallBuffers buffers_;
-  std::vector<std::function<void()>> at_end_;  ///< of the observers
+  std::unique_ptr<Kept> kept_;
   int exceptions_ = 0;
   bool armed_ = false;
 };

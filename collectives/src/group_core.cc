@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 #include <utility>
 
@@ -18,16 +17,16 @@ using tensors::DeviceType;
 
 GroupCore::GroupCore(GroupOptions options, BackendSpec spec, BackendSet backends)
     : options_(std::move(options)),
+      size_(static_cast<int>(options_.global_ranks.size())),
       spec_(std::move(spec)),
       backends_(std::move(backends)),
       timeout_(options_.timeout.count()) {
   if (base::get_env("DTRUN_TIME_CALLS") == "all") meter_->set_timing(CallTiming::all_calls);
 }
 
-Backend& GroupCore::backend_for(const LocalTensor& tensor, std::string_view what) const {
-  if (!tensor.defined())
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is an undefined tensor", what));
-  return backend_for(tensor.device(), what);
+void GroupCore::refuse(const LocalTensor& tensor, std::string_view what) const {
+  if (tensor.defined()) backend_for(tensor.device(), what);
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is an undefined tensor", what));
 }
 
 Backend& GroupCore::backend_for(tensors::Device device, std::string_view what) const {
@@ -41,17 +40,9 @@ Backend& GroupCore::backend_for(tensors::Device device, std::string_view what) c
                           usable_backends()));
 }
 
-Fingerprint GroupCore::next_fingerprint(OpKind kind, const base::CallSite& site) {
-  Fingerprint print;
-  const bool message = kind == OpKind::send || kind == OpKind::receive;
-  print.sequence = message ? ++messages_ : ++collectives_;
-  print.kind = kind;
-  if (last_site_.file_name() != site.file_name() || last_site_.line() != site.line()) {
-    set_site(last_print_, site);
-    last_site_ = site;
-  }
-  std::copy(std::begin(last_print_.site), std::end(last_print_.site), print.site);
-  return print;
+void GroupCore::remember(const base::CallSite& site) {
+  set_site(last_print_, site);
+  last_site_ = site;
 }
 
 void GroupCore::reject(const Fingerprint& fingerprint, const Error& error) const {
@@ -68,10 +59,6 @@ void GroupCore::abort(const std::string& reason) const {
                     "", "make a new group of the ranks that are to go on");
   for (const DeviceType type : {DeviceType::cpu, DeviceType::cuda})
     if (Backend* backend = backend_of(type)) backend->abort(error);
-}
-
-void GroupCore::require_open(OpKind kind) const {
-  if (left_) require_open(op_kind_name(kind));
 }
 
 void GroupCore::require_open(const char* call) const {

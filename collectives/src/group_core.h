@@ -62,7 +62,7 @@ class GroupCore {
   const GroupOptions& options() const { return options_; }
   const BackendSpec& spec() const { return spec_; }
   int rank() const { return options_.rank; }
-  int size() const { return static_cast<int>(options_.global_ranks.size()); }
+  int size() const { return size_; }
   /// Of calls that name none.
   base::Deadline::Duration timeout() const {
     return base::Deadline::Duration(timeout_.load(std::memory_order_relaxed));
@@ -78,7 +78,11 @@ class GroupCore {
   /// For what has no tensors: the cpu's where there is one.
   Backend& main_backend() const { return backends_.cpu ? *backends_.cpu : *backends_.cuda; }
   /// @throws Error kInvalidArgument for an undefined tensor, or one whose device has no backend
-  Backend& backend_for(const LocalTensor& tensor, std::string_view what) const;
+  Backend& backend_for(const LocalTensor& tensor, std::string_view what) const {
+    if (tensor.defined()) [[likely]]
+      if (Backend* const backend = backend_of(tensor.device().type)) return *backend;
+    refuse(tensor, what);
+  }
   /// @throws the same, for the device
   Backend& backend_for(tensors::Device device, std::string_view what) const;
   GroupShape shape(tensors::DeviceType type) const {
@@ -86,14 +90,23 @@ class GroupCore {
   }
 
   /// Counts the call. Collectives of all backends have one order, messages another.
-  Fingerprint next_fingerprint(OpKind kind, const base::CallSite& site);
+  Fingerprint next_fingerprint(OpKind kind, const base::CallSite& site) {
+    if (last_site_.file_name() != site.file_name() || last_site_.line() != site.line())
+      remember(site);
+    Fingerprint print = last_print_;
+    const bool message = kind == OpKind::send || kind == OpKind::receive;
+    print.sequence = message ? ++messages_ : ++collectives_;
+    print.kind = kind;
+    return print;
+  }
   /// Tells the members, whichever backend they wait in, that this rank's call is wrong.
   void reject(const Fingerprint& fingerprint, const base::Error& error) const;
   /// Any thread. @throws Error kUsage in a forked child
   void abort(const std::string& reason) const;
   /// @throws Error kAborted after leave()
-  void require_open(OpKind kind) const;
-
+  void require_open(OpKind kind) const {
+    if (left_.load(std::memory_order_acquire)) require_open(op_kind_name(kind));
+  }
   void require_open(const char* call) const;
 
   TransportCounters counters() const;
@@ -117,7 +130,11 @@ class GroupCore {
   Shrinks& shrinks() { return shrinks_; }
 
  private:
+  [[noreturn]] void refuse(const LocalTensor& tensor, std::string_view what) const;
+  void remember(const base::CallSite& site);
+
   const GroupOptions options_;
+  const int size_;
   const BackendSpec spec_;
   const BackendSet backends_;
   std::atomic<base::Deadline::Duration::rep> timeout_;
@@ -125,7 +142,7 @@ class GroupCore {
   std::uint64_t messages_ = 0;
   /// Loops call from one line, and writing its text takes as long as a small collective.
   base::CallSite last_site_;
-  Fingerprint last_print_;  ///< has its text
+  Fingerprint last_print_;  ///< has its text, and nothing else
   const std::shared_ptr<CallMeter> meter_ = std::make_shared<CallMeter>();
   SubgroupTable subgroups_;
   Shrinks shrinks_;

@@ -94,7 +94,8 @@ class MonitoredBarrier {
 }  // namespace
 
 void ProcessGroup::monitored_barrier(MonitoredBarrierOptions options, Site site) const {
-  GroupCall call(core(), OpKind::monitored_barrier, {.timeout = options.timeout}, site);
+  const CallOptions call_options{.timeout = options.timeout};
+  GroupCall call(core(), OpKind::monitored_barrier, call_options, site);
   call.check([&](const GroupShape& group) {
     if (group.device == tensors::DeviceType::cpu) return;
     throw Error(

@@ -56,7 +56,7 @@ Work ProcessGroup::broadcast(const LocalTensor& tensor, int source, CallOptions 
   call.print.root = source;
   call.show([&] { return rank() == source ? bytes_of(tensor) * (size() - 1) : 0; });
   agree_on_shape(call.print, tensor);
-  return rank() == source ? call.run(tensor, kNone) : call.run(kNone, tensor);
+  return call.rank() == source ? call.run(tensor, kNone) : call.run(kNone, tensor);
 }
 
 Work ProcessGroup::all_reduce(const LocalTensor& tensor, ReduceOp op, CallOptions options,
@@ -95,7 +95,7 @@ Work ProcessGroup::reduce(const LocalTensor& tensor, int destination, ReduceOp o
   call.show([&] { return rank() == destination ? 0 : bytes_of(tensor); });
   call.print.root = destination;
   agree_on_shape(call.print, tensor);
-  return rank() == destination ? call.run(tensor, tensor) : call.run(tensor, kNone);
+  return call.rank() == destination ? call.run(tensor, tensor) : call.run(tensor, kNone);
 }
 
 Work ProcessGroup::all_gather(const std::vector<LocalTensor>& outputs, const LocalTensor& input,

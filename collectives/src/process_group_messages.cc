@@ -202,12 +202,12 @@ Work ProcessGroup::irecv(const LocalTensor& tensor, int source, std::uint32_t ta
 std::vector<Work> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& operations,
                                                   Site site) const {
   const auto begun = Work::State::Clock::now();
+  const CallOptions options{.async = true};
   Row<MessageCall> row(operations.size());
   // None is started before all are checked.
   for (const P2POp& operation : operations) {
     const OpKind kind = operation.kind == P2POp::Kind::send ? OpKind::send : OpKind::receive;
-    row.add(core(), operation.tensor, Address{kind, operation.peer, operation.tag},
-            CallOptions{.async = true}, site);
+    row.add(core(), operation.tensor, Address{kind, operation.peer, operation.tag}, options, site);
     if (&row.all().front().backend() != &row.all().back().backend())
       throw Error(ErrorCode::kInvalidArgument,
                   "the tensors of a batch of messages are on different devices", "",

@@ -94,7 +94,8 @@ BackendSet split_backends(const GroupCore& parent, const Call& call, const std::
 
 ProcessGroup ProcessGroup::split(const RankLists& rank_lists, const std::string& new_name,
                                  SplitOptions options, Site site) const {
-  GroupCall call(core(), OpKind::split, {}, site);
+  const CallOptions defaults;
+  GroupCall call(core(), OpKind::split, defaults, site);
   BackendSpec spec = core_->spec();
   call.print.dtype = tensors::DType::i64;
   call.check([&](const GroupShape& group) {

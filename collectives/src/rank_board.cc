@@ -32,11 +32,21 @@ std::string BoardLine::describe(std::int64_t now_ns) const {
 // Every word is stored with release and loaded with acquire: who sees a new word also sees the odd
 // version that came before it. A fence would do the same, but TSan does not know fences.
 void RankBoard::write(const BoardLine& line) {
-  std::uint64_t words[kWords];
-  std::memcpy(words, &line, sizeof(line));
   const std::uint64_t version = version_.load(std::memory_order_relaxed);
   version_.store(version + 1, std::memory_order_relaxed);
-  for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_release);
+  write_words(line, std::make_index_sequence<kWords>());
+  version_.store(version + 2, std::memory_order_release);
+}
+
+void RankBoard::write_next(const BoardLine& line) {
+  static_assert(offsetof(BoardLine, fingerprint.sequence) == 0);
+  static_assert(offsetof(BoardLine, waiting_for) % sizeof(std::uint64_t) == 0);
+  const std::uint64_t version = version_.load(std::memory_order_relaxed);
+  version_.store(version + 1, std::memory_order_relaxed);
+  write_word(0, line);
+  write_word(offsetof(BoardLine, started_ns), line);
+  write_word(offsetof(BoardLine, ended_ns), line);
+  write_word(offsetof(BoardLine, waiting_for), line);
   version_.store(version + 2, std::memory_order_release);
 }
 

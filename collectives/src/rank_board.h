@@ -6,8 +6,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "dtrun/collectives/fingerprint.h"
 
@@ -32,6 +34,9 @@ std::int64_t monotonic_ns();
 class RankBoard {
  public:
   void write(const BoardLine& line);
+  /// Of the next such call: the line is as it was, but for its sequence, its times and whom it
+  /// waits for.
+  void write_next(const BoardLine& line);
   /// The line is as it was, but for its ended_ns.
   void write_end(std::int64_t ended_ns);
   /// nullopt when the writer died, or is stopped, halfway through a line.
@@ -39,6 +44,16 @@ class RankBoard {
 
  private:
   static constexpr std::size_t kWords = sizeof(BoardLine) / sizeof(std::uint64_t);
+  /// @param offset where in the line that word begins
+  void write_word(std::size_t offset, const BoardLine& line) {
+    std::uint64_t word;
+    std::memcpy(&word, reinterpret_cast<const std::byte*>(&line) + offset, sizeof(word));
+    words_[offset / sizeof(word)].store(word, std::memory_order_release);
+  }
+  template <std::size_t... kWord>
+  void write_words(const BoardLine& line, std::index_sequence<kWord...>) {
+    (write_word(kWord * sizeof(std::uint64_t), line), ...);
+  }
   std::atomic<std::uint64_t> version_{0};  ///< odd while a line is being written
   std::atomic<std::uint64_t> words_[kWords] = {};
 };

@@ -3,7 +3,10 @@
 #include <time.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <iterator>
+#include <mutex>
 #include <utility>
 
 #include "dtrun/tensor/dtype.h"
@@ -36,6 +39,20 @@ std::int64_t recent_ns() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+std::uint64_t next_group_number() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+/// Everything but the sequence, the site too.
+bool are_of_one_place(const Fingerprint& one, const Fingerprint& other) {
+  constexpr std::size_t kBegin = sizeof(Fingerprint::sequence);
+  static_assert(offsetof(Fingerprint, sequence) == 0);
+  return std::memcmp(reinterpret_cast<const std::byte*>(&one) + kBegin,
+                     reinterpret_cast<const std::byte*>(&other) + kBegin,
+                     sizeof(Fingerprint) - kBegin) == 0;
+}
+
 }  // namespace
 
 RecordedGroup::RecordedGroup(std::string group_name, int group_rank,
@@ -45,7 +62,8 @@ RecordedGroup::RecordedGroup(std::string group_name, int group_rank,
       size(static_cast<std::int32_t>(global_ranks.size())),
       first_rank(global_ranks.front()),
       rank_stride(size > 1 ? global_ranks[1] - global_ranks[0] : 1),
-      board(shown_on) {
+      board(shown_on),
+      number(next_group_number()) {
   for (const int member : global_ranks)
     members_hash = (members_hash ^ static_cast<std::uint32_t>(member)) * 0x01000193U;  // FNV-1a
   for (std::size_t i = 1; i < global_ranks.size(); ++i)
@@ -59,6 +77,7 @@ RankRecord::RankRecord(std::shared_ptr<rendezvous::JobPage> job_page, int local_
   history_ = job_page_->open_history(local_rank);
   is_exact_ = !history_.empty() && job_page_->times() == rendezvous::HistoryPlan::Times::exact;
   begun_ = slot_->operations.load();
+  if (!history_.empty()) next_entry_ = begun_ % history_.size();
   slot_->passing.store(0);  // an image that this one has replaced may have been in a call
 }
 
@@ -66,10 +85,12 @@ void RankRecord::attach(RankBoard& board) {
   const std::scoped_lock lock(mutex_);
   // A new board blames nobody: what befell the older groups is not this one's affair.
   shown_.emplace_back().board = &board;
+  forget_told();
 }
 
 void RankRecord::detach(RankBoard& board) {
   const std::scoped_lock lock(mutex_);
+  forget_told();
   // What was done last stays known.
   if (newest_->board == &board) {
     shown_.front().line = newest_->line;
@@ -104,50 +125,81 @@ void RankRecord::update(std::uint64_t number, Change change) {
   if (age < history_.size()) change(history_[(number - 1) % history_.size()].operation);
 }
 
-/// The newest operation, as its line's times say it is.
-void RankRecord::write(const Fingerprint& fingerprint, const RecordedGroup& group,
-                       std::uint64_t bytes, Times times, std::int64_t page_end) {
-  ++begun_;
-  newest_ = &shown_on(group.board);
-  newest_->number = begun_;
-  BoardLine& line = newest_->line;
-  line.started_ns = times.started_ns;
-  line.ended_ns = times.ended_ns;
-  line.fingerprint = fingerprint;
-  copy_text(line.group, group.name);
-  line.waiting_for = -1;
-  newest_->write();
-  if (slot_ == nullptr) return;
-  rendezvous::Operation operation;
-  copy_text(operation.name, op_kind_name(fingerprint.kind));
-  copy_text(operation.group, group.name);
-  operation.sequence = fingerprint.sequence;
-  operation.started_ns = times.started_ns;
-  operation.ended_ns = page_end;
-  operation.bytes = bytes;
-  slot_->ring[(begun_ - 1) % rendezvous::kOperationRing] = operation;
-  slot_->operations.store(begun_, std::memory_order_release);
-  // The slot has one writer.
-  slot_->bytes.store(slot_->bytes.load(std::memory_order_relaxed) + bytes,
-                     std::memory_order_relaxed);
-  if (!history_.empty()) write_history(operation, fingerprint, group);
+inline const RankRecord::Told& RankRecord::told_of(const Fingerprint& print,
+                                                   const RecordedGroup& group) {
+  const Told& newest = *newest_told_;
+  if (newest.group == group.number && are_of_one_place(newest.print, print)) return newest;
+  return *(newest_told_ = &find_told(print, group));
 }
 
-void RankRecord::write_history(const rendezvous::Operation& operation,
-                               const Fingerprint& fingerprint, const RecordedGroup& group) {
-  rendezvous::HistoryEntry& entry = history_[(begun_ - 1) % history_.size()];
-  entry.operation = operation;
-  std::memcpy(entry.call_site, fingerprint.site, sizeof fingerprint.site);
-  copy_text(entry.dtype, tensors::dtype_short_name(fingerprint.dtype));
-  copy_text(entry.reduce_op, recorded_name(fingerprint));
-  entry.elements = fingerprint.counts & kMostElements;
-  entry.root = fingerprint.root;
+RankRecord::Told& RankRecord::find_told(const Fingerprint& print, const RecordedGroup& group) {
+  std::uint64_t words[sizeof(Fingerprint) / sizeof(std::uint64_t)];
+  std::memcpy(words, &print, sizeof(words));
+  std::uint64_t mixed = group.number;
+  for (std::size_t i = 1; i < std::size(words); ++i) mixed ^= words[i];
+  Told& told = told_[(mixed * 0x9e3779b97f4a7c15U) >> 32 & (kTold - 1)];
+  if (told.group != group.number || !are_of_one_place(told.print, print)) tell(told, print, group);
+  return told;
+}
+
+void RankRecord::tell(Told& told, const Fingerprint& print, const RecordedGroup& group) {
+  told = {print, group.number, ++told_count_, &shown_on(group.board), {}};
+  rendezvous::HistoryEntry& entry = told.entry;
+  copy_text(entry.operation.name, op_kind_name(print.kind));
+  copy_text(entry.operation.group, group.name);
+  std::memcpy(entry.call_site, print.site, sizeof print.site);
+  copy_text(entry.dtype, tensors::dtype_short_name(print.dtype));
+  copy_text(entry.reduce_op, recorded_name(print));
+  entry.elements = print.counts & kMostElements;
+  entry.root = print.root;
   entry.group_rank = group.rank;
   entry.group_size = group.size;
   entry.first_rank = group.first_rank;
   entry.rank_stride = group.rank_stride;
   entry.members_hash = group.members_hash;
-  entry.tag = is_message(fingerprint.kind) ? fingerprint.shape : 0;
+  entry.tag = is_message(print.kind) ? print.shape : 0;
+}
+
+/// The newest operation, as its line's times say it is.
+inline void RankRecord::write(const Fingerprint& fingerprint, const RecordedGroup& group,
+                              std::uint64_t bytes, Times times, std::int64_t page_end) {
+  ++begun_;
+  const Told& told = told_of(fingerprint, group);
+  newest_ = told.shown;
+  newest_->number = begun_;
+  BoardLine& line = newest_->line;
+  line.started_ns = times.started_ns;
+  line.ended_ns = times.ended_ns;
+  line.waiting_for = -1;
+  if (newest_->told == told.number) {
+    line.fingerprint.sequence = fingerprint.sequence;
+    if (newest_->board != nullptr) newest_->board->write_next(line);
+  } else {
+    newest_->told = told.number;
+    line.fingerprint = fingerprint;
+    copy_text(line.group, group.name);
+    newest_->write();
+  }
+  if (slot_ == nullptr) return;
+  // Where they lie: a load of what was just stored in smaller pieces would wait for the stores.
+  const auto set = [&](rendezvous::Operation& operation) {
+    operation.sequence = fingerprint.sequence;
+    operation.started_ns = times.started_ns;
+    operation.ended_ns = page_end;
+    operation.bytes = bytes;
+  };
+  rendezvous::Operation& operation = slot_->ring[(begun_ - 1) % rendezvous::kOperationRing];
+  operation = told.entry.operation;
+  set(operation);
+  slot_->operations.store(begun_, std::memory_order_release);
+  // The slot has one writer.
+  slot_->bytes.store(slot_->bytes.load(std::memory_order_relaxed) + bytes,
+                     std::memory_order_relaxed);
+  if (history_.empty()) return;
+  rendezvous::HistoryEntry& entry = history_[next_entry_];
+  if (++next_entry_ == history_.size()) next_entry_ = 0;
+  entry = told.entry;
+  set(entry.operation);
   slot_->recorded.store(begun_, std::memory_order_release);
 }
 
@@ -218,6 +270,32 @@ void RankRecord::end(std::uint64_t number, Outcome outcome) {
   if (shown == nullptr) return;
   shown->line.ended_ns = now;
   if (shown->board != nullptr) shown->board->write_end(now);
+}
+
+void RankRecord::set_awaited(const Fingerprint& fingerprint, const RecordedGroup& group,
+                             int by_global_rank) {
+  const std::scoped_lock lock(mutex_);
+  awaited_.push_back({group.number, fingerprint, group.name, by_global_rank, monotonic_ns()});
+  if (awaited_.size() == 1) show_awaited();
+}
+
+void RankRecord::end_awaited(const RecordedGroup& group) {
+  const std::scoped_lock lock(mutex_);
+  if (std::erase_if(awaited_, [&](const Awaited& one) { return one.group == group.number; }) != 0)
+    show_awaited();
+}
+
+/// The page shows the first.
+void RankRecord::show_awaited() {
+  if (slot_ == nullptr) return;
+  slot_->awaited_since_ns.store(0, std::memory_order_release);
+  if (awaited_.empty()) return;
+  const Awaited& first = awaited_.front();
+  copy_text(slot_->awaited_call.name, op_kind_name(first.print.kind));
+  copy_text(slot_->awaited_call.group, first.group_name);
+  slot_->awaited_sequence.store(first.print.sequence, std::memory_order_relaxed);
+  slot_->awaited_by.store(first.by, std::memory_order_relaxed);
+  slot_->awaited_since_ns.store(first.since_ns, std::memory_order_release);
 }
 
 void RankRecord::set_victim_of(int global_rank) {

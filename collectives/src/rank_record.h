@@ -4,14 +4,16 @@
 // Thread-safe.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "dtrun/base/quick_mutex.h"
 #include "dtrun/collectives/fingerprint.h"
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/rendezvous/job_page.h"
@@ -33,6 +35,7 @@ struct RecordedGroup {
   std::int32_t rank_stride;  ///< between neighbours; 0: it is not the same everywhere
   std::uint32_t members_hash = 0;
   const RankBoard* board;
+  const std::uint64_t number;  ///< no other group of this process has it
 };
 
 class RankRecord {
@@ -66,6 +69,10 @@ class RankRecord {
   }
   void waiting_for(std::uint64_t number, int global_rank);
   void end(std::uint64_t number, Outcome outcome);
+  /// A rank of another node waits in that operation, to which this one has not come.
+  void set_awaited(const Fingerprint& fingerprint, const RecordedGroup& group, int by_global_rank);
+  /// None waits in an operation of that group any more, or none that this one has not come to.
+  void end_awaited(const RecordedGroup& group);
   /// This rank fails because of that one.
   void set_victim_of(int global_rank);
   /// Of the newest operation, on whichever board.
@@ -76,13 +83,28 @@ class RankRecord {
     std::int64_t started_ns;
     std::int64_t ended_ns;
   };
+  struct Shown;
+  /// What the records say alike of the calls of one place in a program: all but the sequence, the
+  /// times and the bytes. Texts are written once, and copied as a block in each call.
+  struct Told {
+    Fingerprint print;         ///< its sequence means nothing
+    std::uint64_t group = 0;   ///< RecordedGroup::number; 0: nothing yet
+    std::uint64_t number = 0;  ///< no other one has it
+    Shown* shown = nullptr;    ///< on whose board
+    rendezvous::HistoryEntry entry;
+  };
+  /// The last ones of a loop of a few calls.
+  static constexpr std::size_t kTold = 8;
+  const Told& told_of(const Fingerprint& fingerprint, const RecordedGroup& group);
+  Told& find_told(const Fingerprint& fingerprint, const RecordedGroup& group);
+  void tell(Told& told, const Fingerprint& fingerprint, const RecordedGroup& group);
+  void forget_told() { told_.fill({}); }
   /// @param page_end the page's ended_ns, where it is not the board's
   void write(const Fingerprint& fingerprint, const RecordedGroup& group, std::uint64_t bytes,
              Times times, std::int64_t page_end);
   void write_end(std::uint64_t number);
-  void write_history(const rendezvous::Operation& operation, const Fingerprint& fingerprint,
-                     const RecordedGroup& group);
   void set_state(rendezvous::RankState state);
+  void show_awaited();
   std::int64_t now_ns() const;
   /// What a board shows. Peers look for this rank on the board of the world in which they wait for
   /// it, and a rank may have many worlds: each operation is written to one of them.
@@ -90,6 +112,7 @@ class RankRecord {
     RankBoard* board = nullptr;  ///< null: of groups without one
     BoardLine line;
     std::uint64_t number = 0;  ///< of its operation
+    std::uint64_t told = 0;    ///< the number of what the line was made of
     void write() const {
       if (board != nullptr) board->write(line);
     }
@@ -101,12 +124,25 @@ class RankRecord {
   template <typename Change>
   void update(std::uint64_t number, Change change);
 
+  struct Awaited {
+    std::uint64_t group;  ///< RecordedGroup::number
+    Fingerprint print;
+    std::string group_name;
+    int by;
+    std::int64_t since_ns;
+  };
+
   const std::shared_ptr<rendezvous::JobPage> job_page_;
   rendezvous::RankSlot* slot_ = nullptr;
   std::span<rendezvous::HistoryEntry> history_;
   bool is_exact_ = false;
-  std::mutex mutex_;
+  base::QuickMutex mutex_;
+  std::vector<Awaited> awaited_;
   std::uint64_t begun_ = 0;
+  std::size_t next_entry_ = 0;  ///< of the history
+  std::array<Told, kTold> told_;
+  Told* newest_told_ = told_.data();
+  std::uint64_t told_count_ = 0;
   int active_ = 0;
   std::list<Shown> shown_{1};  ///< the first is that of groups without a board
   Shown* newest_ = &shown_.front();

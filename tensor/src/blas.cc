@@ -103,9 +103,9 @@ void gemm(const MatrixView& a, const MatrixView& b, const Target<float>& to) {
   }
   openblas().sgemm(CblasRowMajor, transpose_of(left), transpose_of(right), static_cast<int>(a.rows),
                    static_cast<int>(b.columns), static_cast<int>(a.columns), to.alpha,
-                   static_cast<const float*>(a.data), left.leading,
-                   static_cast<const float*>(b.data), right.leading, to.kept, to.data,
-                   static_cast<int>(to.distance));
+                   static_cast<const float*>(a.data), static_cast<int>(left.leading),
+                   static_cast<const float*>(b.data), static_cast<int>(right.leading), to.kept,
+                   to.data, static_cast<int>(to.distance));
 }
 
 void gemm(const MatrixView& a, const MatrixView& b, const Target<double>& to) {
@@ -114,9 +114,9 @@ void gemm(const MatrixView& a, const MatrixView& b, const Target<double>& to) {
   const BlasOperand right = blas_operand(b);
   openblas().dgemm(CblasRowMajor, transpose_of(left), transpose_of(right), static_cast<int>(a.rows),
                    static_cast<int>(b.columns), static_cast<int>(a.columns), to.alpha,
-                   static_cast<const double*>(a.data), left.leading,
-                   static_cast<const double*>(b.data), right.leading, to.kept, to.data,
-                   static_cast<int>(to.distance));
+                   static_cast<const double*>(a.data), static_cast<int>(left.leading),
+                   static_cast<const double*>(b.data), static_cast<int>(right.leading), to.kept,
+                   to.data, static_cast<int>(to.distance));
 }
 
 /// The form of a part of the result.
@@ -400,10 +400,10 @@ BlasOperand blas_operand(const MatrixView& matrix) {
   // A single row's or column's distance is never used, but checked.
   if (has_dense_rows(matrix)) {
     const std::int64_t leading = matrix.rows == 1 ? matrix.columns : matrix.row_stride;
-    return {Runs::rows, static_cast<int>(leading)};
+    return {Runs::rows, leading};
   }
   const std::int64_t leading = matrix.columns == 1 ? matrix.rows : matrix.column_stride;
-  return {Runs::columns, static_cast<int>(leading)};
+  return {Runs::columns, leading};
 }
 
 bool is_blas_layout(const MatrixView& matrix) {

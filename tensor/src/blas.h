@@ -32,9 +32,9 @@ bool is_blas_layout(const MatrixView& matrix);
 enum class Runs { rows, columns };
 struct BlasOperand {
   Runs runs;
-  int leading;
+  std::int64_t leading;  ///< of a BLAS layout, no more than an int holds
 };
-/// @param matrix of a BLAS layout
+/// @param matrix its rows or columns lie in one run each
 BlasOperand blas_operand(const MatrixView& matrix);
 
 /// What becomes of a product a b: alpha * a b + beta * addend. The addend is of the result's shape

@@ -44,9 +44,12 @@ void check(const LocalTensor& a, const LocalTensor& b) {
   if (a.size(-1) != inner) {
     refuse(a, b, fmt::format("{} columns do not meet {} rows", a.size(-1), inner));
   }
-  const auto too_long = [](std::int64_t size) { return size > kMostRows; };
+  // Rows are cut; integers and halves have products of their own, or are brought block by block.
   const bool cuts_rows = a.device().is_cpu();
-  if (std::any_of(b.shape().end() - std::min(b.dim(), 2), b.shape().end(), too_long) ||
+  const bool cuts_all = cuts_rows && a.dtype() != DType::f32 && a.dtype() != DType::f64;
+  const auto too_long = [](std::int64_t size) { return size > kMostRows; };
+  const auto last_dims = b.shape().end() - std::min(b.dim(), 2);
+  if ((!cuts_all && std::any_of(last_dims, b.shape().end(), too_long)) ||
       (!cuts_rows && a.dim() > 1 && too_long(a.size(-2)))) {
     refuse(a, b, "BLAS counts rows and columns in 31 bits");
   }

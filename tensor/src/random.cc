@@ -51,7 +51,10 @@ std::int64_t first_of_row(const RandomBlock& block, const Strides& steps, std::i
 
 /// A block that draw(numbers, first, count) writes: elements [first, first + count) of the whole.
 template <typename Number, typename Draw>
-LocalTensor drawn(const RandomBlock& block, DType from, DType dtype, Draw&& draw) {
+LocalTensor drawn(const RandomBlock& block, DType dtype, Draw&& draw) {
+  constexpr DType kFrom = std::is_same_v<Number, double>  ? DType::f64
+                          : std::is_same_v<Number, float> ? DType::f32
+                                                          : DType::i64;
   LocalTensor result = empty(block.shape, {.dtype = dtype});
   if (result.numel() == 0) return result;
   const ShapesOnly shapes_only = shapes_only_for(dtype);
@@ -59,16 +62,22 @@ LocalTensor drawn(const RandomBlock& block, DType from, DType dtype, Draw&& draw
   const std::int64_t row_size = block.shape.empty() ? 1 : block.shape.back();
   const std::int64_t size = static_cast<std::int64_t>(item_size(dtype));
   const std::int64_t strides[] = {size, sizeof(Number)};
-  const RowKernel convert = copy_kernel(dtype, from);
+  const RowKernel convert = copy_kernel(dtype, kFrom);
   char* const target = result.data_as<char>();
   parallel_for(result.numel(), kDrawGrain, [&](std::int64_t begin, std::int64_t end) {
     Number numbers[kDrawn];
     while (begin < end) {
       const std::int64_t column = begin % row_size;
       const std::int64_t count = std::min({kDrawn, row_size - column, end - begin});
-      draw(numbers, first_of_row(block, steps, begin / row_size) + column, count);
-      char* const operands[] = {target + begin * size, reinterpret_cast<char*>(numbers)};
-      convert(operands, strides, count);
+      const std::int64_t first = first_of_row(block, steps, begin / row_size) + column;
+      char* const place = target + begin * size;
+      if (dtype == kFrom) {
+        draw(reinterpret_cast<Number*>(place), first, count);
+      } else {
+        draw(numbers, first, count);
+        char* const operands[] = {place, reinterpret_cast<char*>(numbers)};
+        convert(operands, strides, count);
+      }
       begin += count;
     }
   });
@@ -92,14 +101,10 @@ int bits_of(DType dtype) {
 /// A block that draw(numbers, random bits, count) writes.
 template <typename Number, typename Draw>
 LocalTensor drawn_from_bits(const RandomBlock& block, RandomKey key, DType dtype, Draw&& draw) {
-  constexpr DType kFrom = std::is_same_v<Number, double>  ? DType::f64
-                          : std::is_same_v<Number, float> ? DType::f32
-                                                          : DType::i64;
-  return drawn<Number>(block, kFrom, dtype,
-                       [&](Number* numbers, std::int64_t first, std::int64_t count) {
-                         std::uint64_t room[kDrawn + kRandomRoom];
-                         draw(numbers, random_bits(room, key, first, count), count);
-                       });
+  return drawn<Number>(block, dtype, [&](Number* numbers, std::int64_t first, std::int64_t count) {
+    std::uint64_t room[kDrawn + kRandomRoom];
+    draw(numbers, random_bits(room, key, first, count), count);
+  });
 }
 
 template <typename Number>
@@ -110,6 +115,14 @@ LocalTensor uniform(const RandomBlock& block, RandomKey key, DType dtype) {
       block, key, dtype, [=](Number* numbers, const std::uint64_t* random, std::int64_t count) {
         uniform_numbers(numbers, random, count, bits, unit);
       });
+}
+
+template <typename Number>
+LocalTensor normal(const RandomBlock& block, RandomKey key, DType dtype) {
+  return drawn<Number>(block, dtype,
+                       [key](Number* numbers, std::int64_t first, std::int64_t count) {
+                         normal_numbers(numbers, key, first, count);
+                       });
 }
 
 /// Of 2^53 numbers, how many are dropped.
@@ -189,10 +202,9 @@ LocalTensor randn_block(const Shape& global_shape, const Shape& offsets, const S
   if (!options.device.is_cpu()) {
     return random_on_device(block, {.form = cuda::RandomForm::normal, .key = key}, options);
   }
-  return drawn<double>(block, DType::f64, options.dtype,
-                       [key](double* numbers, std::int64_t first, std::int64_t count) {
-                         normal_numbers(numbers, key, first, count);
-                       });
+  return options.dtype == DType::f32 || options.dtype == DType::bf16 || options.dtype == DType::f16
+             ? normal<float>(block, key, options.dtype)
+             : normal<double>(block, key, options.dtype);
 }
 
 LocalTensor rand_block(const RandomBlock& block, RandomKey key, TensorOptions options) {

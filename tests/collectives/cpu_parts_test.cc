@@ -130,6 +130,31 @@ TEST(RingTest, BytesComeOutInOrderHoweverTheyAreCut) {
   EXPECT_EQ(receiver.read({&more, 1}), 0U);
 }
 
+// The reader looks at one mark after the other, and the sender has used them again meanwhile.
+TEST(RingTest, NothingThatWasWrittenBeforeTheReaderLooksIsMissed) {
+  for (std::size_t messages = 1; messages < 4 * RingHeader::kMarks; ++messages) {
+    OwnRing own;
+    RingReceiveChannel receiver(*own.ring, own.doorbell);
+    EXPECT_TRUE(receiver.empty());
+    for (std::size_t i = 0; i < messages; ++i) {
+      const auto number = static_cast<std::byte>(i);
+      ASSERT_EQ(own.sender.write({&number, 1}, {}), 1U);
+    }
+    EXPECT_FALSE(receiver.empty());
+    EXPECT_TRUE(receiver.has(messages));
+    EXPECT_FALSE(receiver.has(messages + 1));
+    for (std::size_t i = 0; i < messages; ++i) {
+      std::byte number{0xff};
+      ASSERT_EQ(receiver.read({&number, 1}), 1U);
+      EXPECT_EQ(number, static_cast<std::byte>(i));
+    }
+    EXPECT_TRUE(receiver.empty());
+    const std::byte last{42};
+    own.sender.write({&last, 1}, {});
+    EXPECT_TRUE(receiver.has(1));
+  }
+}
+
 // Whatever has been read without the sender having been told of it.
 TEST(RingTest, AsManyBytesAsItSaysAreThereAtOnceAndNoFewer) {
   OwnRing own;
@@ -308,7 +333,11 @@ TEST(RankBoardTest, AReaderNeverSeesHalfALine) {
       line.fingerprint.sequence = static_cast<std::uint64_t>(i);
       line.started_ns = i;
       line.ended_ns = i;
-      board.write(line);
+      if (i % 2 == 0) {
+        board.write(line);
+      } else {
+        board.write_next(line);
+      }
     }
   });
   for (int i = 0; i < 2000; ++i) {
@@ -409,6 +438,51 @@ TEST(RankRecordTest, AShortOperationHasEndedWhenItIsOver) {
     EXPECT_EQ(running(), Sequences{});
     EXPECT_EQ(state_of(page->slot(0)), rendezvous::RankState::kRunning);
   }
+}
+
+// Groups of one name, calls of one line: what is told once of many calls is told of the right ones.
+TEST(RankRecordTest, EachEntrySaysWhatItsCallSaid) {
+  const auto page = std::make_shared<rendezvous::JobPage>(rendezvous::JobPage::create(1));
+  RankRecord record(page, 0);
+  RankBoard board;
+  record.attach(board);
+  const RecordedGroup groups[] = {{"world", 0, {0, 1}, &board}, {"world", 1, {2, 0, 4}, &board}};
+  constexpr OpKind kKinds[] = {OpKind::all_reduce, OpKind::broadcast, OpKind::send};
+  struct Made {
+    Fingerprint print;
+    const RecordedGroup* group;
+    std::uint64_t bytes;
+  };
+  std::vector<Made> all;
+  for (std::uint64_t i = 0; i < 700; ++i) {
+    Made made{{}, &groups[i / 3 % 2], i};
+    made.print.sequence = i + 1;
+    made.print.kind = kKinds[i / 5 % 3];
+    made.print.counts = i % 7;
+    made.print.root = static_cast<std::int32_t>(i / 2 % 2);
+    std::snprintf(made.print.site, sizeof made.print.site, "train.cc:%d", static_cast<int>(i % 11));
+    record.passed(record.pass(made.print, *made.group, made.bytes));
+    all.push_back(made);
+    const std::optional<BoardLine> shown = board.read();
+    ASSERT_TRUE(shown);
+    EXPECT_EQ(shown->fingerprint.describe(), made.print.describe());
+  }
+  const std::vector<rendezvous::HistoryEntry> history = page->history(0);
+  ASSERT_EQ(history.size(), rendezvous::kHistoryLength);
+  for (std::size_t i = 0; i < history.size(); ++i) {
+    const Made& made = all[all.size() - history.size() + i];
+    const rendezvous::HistoryEntry& entry = history[i];
+    EXPECT_EQ(entry.operation.sequence, made.print.sequence);
+    EXPECT_STREQ(entry.operation.name, op_kind_name(made.print.kind));
+    EXPECT_EQ(entry.operation.bytes, made.bytes);
+    EXPECT_STREQ(entry.call_site, made.print.site);
+    EXPECT_EQ(entry.elements, made.print.counts);
+    EXPECT_EQ(entry.root, made.print.root);
+    EXPECT_EQ(entry.group_rank, made.group->rank);
+    EXPECT_EQ(entry.group_size, made.group->size);
+  }
+  EXPECT_EQ(rendezvous::describe_newest_operation(page->slot(0)), "broadcast #700 of group 'world'");
+  record.detach(board);
 }
 
 struct ConnectedPair {

@@ -241,8 +241,8 @@ TEST(NcclBlockingTest, AMessagesCommunicatorIsBegunWhenTheDevicesKernelsAreOver)
   std::atomic<int> called = 0;
   job.run_well([&](Backend& backend) {
     meet(backend);
-    if (backend.rank() == 0) job.simulation.freeze(true);
-    job.store->barrier("frozen", 2);
+    job.store->barrier("met", 2);
+    job.simulation.freeze(true);
     Values values = {backend.rank() + 1};
     Values message = {7};
     test::all_reduce(backend, buffer_of(values), buffer_of(values), ReduceOp::sum,

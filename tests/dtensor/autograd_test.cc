@@ -453,6 +453,59 @@ TEST(AutogradTest, AGradientLiesAsItsTensor) {
   });
 }
 
+// pytorch/pytorch#172932: each rank uses what all have for a part of the result.
+TEST(AutogradTest, GradPlacementsSayHowTheRanksGradientsLie) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2});
+    const Tensor whole = randn({4, 6}, {1}, kDoubles);
+    const auto own_factor = [&] { return whole * (group.rank() + 1.0); };
+    const Placements sums = {Partial(), Partial()};
+
+    const Tensor x = distribute_tensor(whole, mesh, {Replicate(), Replicate()}).requires_grad_();
+    (x.to_local(sums) * own_factor()).sum().backward();
+    EXPECT_EQ(x.grad().placements(), (Placements{Replicate(), Replicate()}));
+    EXPECT_EQ(difference(x.grad().full_tensor(), whole * 10.0, {1e-12, 1e-12}), "");
+
+    // Along the first axis the ranks' parts are others, and what they have is equal along none.
+    const Tensor rows = distribute_tensor(whole, mesh, {Shard(0), Replicate()}).requires_grad_();
+    (rows.full_tensor(sums) * own_factor()).sum().backward();
+    EXPECT_EQ(difference(rows.grad().full_tensor(), whole * 10.0, {1e-12, 1e-12}), "");
+
+    const Tensor given = (whole * 1.0).requires_grad_();
+    const Tensor made = Tensor::from_local(given, mesh, {Replicate(), Replicate()},
+                                           {.grad_placements = {Partial(), Replicate()}});
+    made.sum().backward();
+    // A sum's value stands on the first rank of its axis.
+    EXPECT_EQ(difference(given.grad(), whole * 0.0 + (group.rank() < 2 ? 1.0 : 0.0), {0, 0}), "");
+
+    // Cuts keep their order.
+    const Tensor turned =
+        distribute_tensor(whole, mesh, {Shard(0), Shard(0)}, {.shard_order = {{0, {1, 0}}}})
+            .requires_grad_();
+    (turned.to_local({Shard(0), Shard(0)}) * turned.local()).sum().backward();
+    EXPECT_EQ(difference(turned.grad().full_tensor(), whole, {0, 0}), "");
+    const Tensor row = turned.detach().to_local();
+    const Tensor part = (row * 1.0).requires_grad_();
+    const Tensor joined =
+        Tensor::from_local(part, mesh, {Shard(0), Shard(0)},
+                           {.shard_order = {{0, {1, 0}}}, .grad_placements = {Shard(0), Shard(0)}});
+    (joined * turned.detach()).sum().backward();
+    EXPECT_EQ(difference(part.grad(), row, {0, 0}), "");
+
+    // On all ranks alike, also on one whose part would be as large.
+    const Tensor one_row = distribute_tensor(ones({1, 4}), mesh, {Shard(0), Replicate()});
+    expect_refused([&] { one_row.to_local({Replicate(), Replicate()}); }, "cut");
+    expect_refused([&] { rows.to_local({Shard(1), Replicate()}); }, "grad_placements");
+    expect_refused([&] { rows.to_local({Shard(0)}); }, "2");
+    expect_refused(
+        [&] {
+          Tensor::from_local(given, mesh, {Replicate(), Replicate()},
+                             {.grad_placements = {Shard(0), Replicate()}});
+        },
+        "from_local");
+  });
+}
+
 /// x^3.
 struct Cube : autograd::Function<Cube> {
   static Tensor forward(autograd::FunctionContext& ctx, const Tensor& x) {

@@ -262,6 +262,41 @@ TEST(CrossMeshTest, LayoutsGoFromDevicesToOtherDevices) {
   });
 }
 
+TEST(CrossMeshTest, LayoutsGoFromASquareOfDevicesToOtherMeshesAndBack) {
+  if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+  const Shape shape = {7, 5};
+  const LocalTensor global = global_tensor(shape);
+  const std::vector<Layout> of_square = all_layouts(shape, {2, 2}, {ReduceOp::sum}),
+                            of_line = all_layouts(shape, {2}, {ReduceOp::sum});
+  std::atomic<std::size_t> moves = 0;
+  run_host_and_devices([&](tensors::Device own) {
+    const DeviceMesh square("cuda", {{0, 1}, {2, 3}}), turned("cuda", {{3, 1}, {0, 2}}),
+        line("cuda", {2, 1}), host("cpu", {{1, 0}, {3, 2}});
+    std::size_t number = 0;
+    const auto go = [&](const DeviceMesh& other, tensors::Device there_on,
+                        const std::vector<Layout>& layouts) {
+      for (const Layout& before : of_square) {
+        const Tensor from = distribute_tensor(global.to(own), square, before.placements(),
+                                              {.source_rank = -1, .shard_order = before.order()});
+        for (const Layout& to : layouts) {
+          if (number++ % one_in(5) != 0) continue;
+          SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string());
+          const Tensor there = from.redistribute(other, to.placements(), to.order());
+          expect_holds_on(there_on, there, global);
+          expect_holds_on(own, there.redistribute(square, before.placements(), before.order()),
+                          global);
+          ++moves;
+        }
+      }
+    };
+    go(turned, own, of_square);
+    go(line, own, of_line);
+    go(host, tensors::kCpu, of_square);
+  });
+  std::printf("%zu moves of a rank\n", moves.load());
+  EXPECT_GT(moves, 2000 / one_in(5));
+}
+
 TEST(CrossMeshTest, GradientsComeBackFromDevicesToTheHost) {
   if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
   run_host_and_devices([](tensors::Device own) {

@@ -11,10 +11,12 @@
 #include "dtensor/vector_tensor.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/move/comm_counter.h"
+#include "dtrun/dtensor/nn/init.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/index.h"
+#include "dtrun/dtensor/ops/local_map.h"
 #include "dtrun/dtensor/ops/random.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/ops/rows.h"
@@ -84,19 +86,37 @@ TEST(KnownWrongResults, I129206_TensorParallelThenFullyShardedIsTheWholeAgain) {
   });
 }
 
+/// Where the part of a rank of a 2 x 2 mesh begins, and how long it is.
+struct NestedPart {
+  std::int64_t offset, size;
+};
+
 // 163843 and 150490, too.
 TEST(KnownWrongResults, I168134_UnevenPartsInBothOrdersAreThoseOfTheNestedRule) {
-  for (const std::int64_t rows : {5, 6}) {
-    on_grid(2, 2, [rows](const DeviceMesh& mesh) {
-      const Tensor whole = counted({rows});
-      for (const ShardOrder& order : {ShardOrder{{0, {0, 1}}}, ShardOrder{{0, {1, 0}}}}) {
-        const Tensor cut_twice = laid(whole, mesh, {Shard(0), Shard(0)}, order);
-        expect_equal(cut_twice, whole, kExact);
-        expect_equal(cut_twice.redistribute({Replicate(), Shard(0)}), whole, kExact);
-        expect_equal(cut_twice.redistribute({Shard(0), Replicate()}), whole, kExact);
-      }
-    });
-  }
+  struct NestedCut {
+    std::int64_t rows;
+    ShardOrder order;
+    NestedPart parts[4];  ///< by rank
+  };
+  // 5 is cut into 3 and 2, then 3 into 2 and 1; four parts at once would be 2, 2, 1 and none.
+  const NestedCut cuts[] = {{5, {{0, {0, 1}}}, {{0, 2}, {2, 1}, {3, 1}, {4, 1}}},
+                            {5, {{0, {1, 0}}}, {{0, 2}, {3, 1}, {2, 1}, {4, 1}}},
+                            {6, {{0, {0, 1}}}, {{0, 2}, {2, 1}, {3, 2}, {5, 1}}},
+                            {6, {{0, {1, 0}}}, {{0, 2}, {3, 2}, {2, 1}, {5, 1}}}};
+  on_grid(2, 2, [&](const DeviceMesh& mesh) {
+    for (const NestedCut& nested : cuts) {
+      const Tensor whole = counted({nested.rows});
+      const Tensor cut_twice = laid(whole, mesh, {Shard(0), Shard(0)}, nested.order);
+      const NestedPart& part = nested.parts[mesh.rank()];
+      EXPECT_EQ(difference(cut_twice.to_local(), whole.narrow(0, part.offset, part.size), kExact),
+                "")
+          << cut_twice.spec().to_string();
+      EXPECT_EQ(cut_twice.spec().local_box().offsets, Shape{part.offset});
+      expect_equal(cut_twice, whole, kExact);
+      expect_equal(cut_twice.redistribute({Replicate(), Shard(0)}), whole, kExact);
+      expect_equal(cut_twice.redistribute({Shard(0), Replicate()}), whole, kExact);
+    }
+  });
 }
 
 TEST(KnownWrongResults, I194457_NoRowIsLostWhereTwoAxesGatherAnUnevenDim) {
@@ -282,6 +302,25 @@ TEST(KnownWrongResults, I172932_ToLocalAndFromLocalKeepTheGradient) {
   });
 }
 
+// What each rank does by itself with a replicated tensor gives gradients that differ: local_map
+// says that they are to be added.
+TEST(KnownWrongResults, I172932_GradientsThatDifferByRankAreAdded) {
+  on_line(3, [](const DeviceMesh& mesh) {
+    const Tensor whole = varied({4, 3});
+    const double factor = mesh.rank() + 1;
+    const auto scaled = local_map([factor](const Tensor& x) { return x * x * factor; },
+                                  {.out_placements = {{Partial()}},
+                                   .in_placements = {{Replicate()}},
+                                   .in_grad_placements = {{Partial()}}});
+    const Tensor x = laid(whole, mesh, {Replicate()});
+    x.requires_grad_();
+    const Tensor y = scaled(x);
+    expect_equal(y, whole.mul(whole).mul(1 + 2 + 3), kRounded);
+    y.sum().backward();
+    expect_equal(x.grad(), whole.mul(2).mul(1 + 2 + 3), kRounded);
+  });
+}
+
 // Views and indices.
 
 // 179509 and 179632, too.
@@ -323,8 +362,27 @@ TEST(KnownWrongResults, I139735_WritingToASliceWritesTheTensorOrIsRefused) {
 
     // What another rank holds, too, is a copy: a write to it would be lost.
     const Tensor cut = laid(counted({4, 3}), mesh, {Shard(0)});
-    const bool refused = is_refused([&] { cut.narrow(0, 1, 2) = Scalar(7); });
-    expect_equal(cut, refused ? counted({4, 3}) : expected, kExact);
+    EXPECT_TRUE(is_refused([&] { cut.narrow(0, 1, 2) = Scalar(7); }));
+    EXPECT_TRUE(is_refused([&] { cut.narrow(0, 1, 2).fill_(7); }));
+    EXPECT_TRUE(is_refused([&] { cut[0].mul_(2); }));
+    EXPECT_TRUE(is_refused([&] { cut.chunk(2)[0].copy_(ones({})); }));
+    EXPECT_TRUE(is_refused([&] { nn::init::zeros_(cut.t().select(1, 3)); }));
+    EXPECT_TRUE(is_refused([&] { cut.view({12}).slice(0, 0, 5).unsqueeze(0).add_(1); }));
+    const Tensor named = cut.slice(0, 0, 4, 2);
+    EXPECT_TRUE(is_refused([&] { named.zero_(); }));
+    EXPECT_TRUE(is_refused([&] { named.detach().zero_(); }));
+    expect_equal(cut, counted({4, 3}), kExact);
+    // A copy that the program asked for is its own.
+    EXPECT_EQ(named.clone().fill_(7).to_vector(), std::vector<double>(6, 7));
+    EXPECT_TRUE(is_refused([&] { named.unsqueeze(0).expand({2, 2, 3}).select(0, 1).fill_(1); }));
+    // Gradients are nobody's views, whatever they are made of.
+    const Tensor bias = distribute_tensor(ones({4}), mesh, {Replicate()}).requires_grad_();
+    (bias.unsqueeze(0) + distribute_tensor(ones({1, 4}), mesh, {Shard(0)})).sum().backward();
+    EXPECT_EQ(bias.grad().mul_(2).to_vector(), std::vector<double>(4, 2));
+    cut.narrow(1, 1, 2).t().unsqueeze(0).fill_(7);
+    const Tensor columns = counted({4, 3});
+    columns.narrow(1, 1, 2).fill_(7);
+    expect_equal(cut, columns, kExact);
   });
 }
 
@@ -359,16 +417,36 @@ TEST(KnownWrongResults, TorchTitan3204_ALossOverTwoAxesIsTheWholeMean) {
   });
 }
 
-TEST(KnownWrongResults, Alpa462_ACallPlansAlikeAfterOthers) {
+/// What it communicates.
+std::map<std::string, std::int64_t> collectives_of(const std::function<Tensor()>& call) {
+  const CommCounter counter;
+  call();
+  return counter.get_comm_counts();
+}
+
+// A rule's flag that leaked into the next one made plans of costly all_to_alls.
+TEST(KnownWrongResults, AutoParallel462_ACallPlansAlikeAfterOthers) {
+  using Counts = std::map<std::string, std::int64_t>;
   on_line(2, [](const DeviceMesh& mesh) {
-    const Tensor a = laid(varied({4, 6}), mesh, {Shard(1)}),
-                 b = laid(varied({6, 2}), mesh, {Shard(0)});
-    const Tensor wide = laid(varied({4, 6}), mesh, {Shard(0)});
-    const Placements first = matmul(a, b).placements();
-    const Placements other = matmul(wide, b).placements();
-    EXPECT_EQ(matmul(a, b).placements(), first);
-    EXPECT_EQ(matmul(wide, b).placements(), other);
-    EXPECT_TRUE(first[0].is_partial());
+    const Tensor rows = laid(varied({64, 32}), mesh, {Shard(0)}),
+                 columns = laid(varied({64, 32}), mesh, {Shard(1)}),
+                 b = laid(varied({32, 2}), mesh, {Shard(0)});
+    for (int time = 0; time < 2; ++time) {
+      // Linear ones, which leave terms, take turns with some that cannot.
+      EXPECT_EQ(collectives_of([&] { return rows.sum({0}); }), Counts());
+      EXPECT_EQ(collectives_of([&] { return rows.amax({0}); }), Counts());
+      EXPECT_EQ(collectives_of([&] { return rows.sum({1}); }), Counts());
+      EXPECT_EQ(collectives_of([&] { return columns.amax({0}); }), Counts());
+      EXPECT_EQ(collectives_of([&] { return columns.sum({1}); }), Counts());
+      EXPECT_EQ(rows.sum({0}).placements(), Placements{Partial()});
+      EXPECT_EQ(rows.amax({0}).placements(), Placements{Partial(ReduceOp::max)});
+      EXPECT_EQ(rows.sum({1}).placements(), Placements{Shard(0)});
+      EXPECT_EQ(collectives_of([&] { return matmul(columns, b); }), Counts());
+      EXPECT_EQ(matmul(columns, b).placements(), Placements{Partial()});
+      // b is gathered, of 32 numbers from each rank; an all_to_all of the rows would send 512.
+      EXPECT_EQ(collectives_of([&] { return matmul(rows, b); }), (Counts{{"all_gather", 1}}));
+      EXPECT_EQ(matmul(rows, b).placements(), Placements{Shard(0)});
+    }
   });
 }
 

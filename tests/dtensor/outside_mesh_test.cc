@@ -59,6 +59,9 @@ TEST(OutsideMeshTest, TrainingGoesOnWithoutTheRanksOutside) {
     w.grad().mul_(0.5);
     const Tensor parameter = w.detach();
     parameter.sub_(w.grad());
+    // Views are written to on all ranks, or refused on all.
+    parameter.t().unsqueeze(0).add_(0);
+    expect_refused([&] { parameter.select(1, 0).add_(1); }, "copy of what a view would show");
     EXPECT_EQ(loss.spec().to_string(), "f32[] on (2): [P(sum)]");
     EXPECT_EQ(w.grad().shape(), (Shape{4, 2}));
     if (rank == 2) return;

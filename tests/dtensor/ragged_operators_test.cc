@@ -4,10 +4,8 @@
 #include <cstdio>
 #include <mutex>
 
-#include "dtensor/gradient_check.h"
-#include "dtensor/operator_samples.h"
+#include "dtensor/operator_results.h"
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/autograd/grad.h"
 #include "support/one_in.h"
 
 namespace dtrun::dtensor {
@@ -51,33 +49,6 @@ std::vector<Placements> ragged_cases(const Tensors& inputs, int ranks) {
     cases.push_back(all);
   }
   return cases;
-}
-
-/// The result, then the gradients of what has one.
-Tensors results_of(const OperatorSample& sample, const Tensors& inputs) {
-  Tensors leaves, wanted;
-  for (const Tensor& input : inputs) {
-    const bool has_gradient = input.dtype() == DType::f64;
-    leaves.push_back(has_gradient ? input.detach().clone().requires_grad_() : input);
-    if (has_gradient) wanted.push_back(leaves.back());
-  }
-  const Tensor result = sample.run(leaves);
-  Tensors all = {result};
-  if (result.dtype() != DType::f64 || !result.requires_grad()) return all;
-  for (const Tensor& gradient : grad({weighed(result)}, wanted)) {
-    if (gradient.defined()) all.push_back(gradient);
-  }
-  return all;
-}
-
-std::string first_difference(const Tensors& found, const Tensors& right) {
-  if (found.size() != right.size()) return "another number of gradients";
-  for (std::size_t i = 0; i < right.size(); ++i) {
-    const Tensor whole = found[i].is_distributed() ? found[i].full_tensor() : found[i];
-    const std::string wrong = difference(whole.plain_local(), right[i].plain_local(), {1e-9, 1e-9});
-    if (!wrong.empty()) return (i == 0 ? "result: " : "gradient: ") + wrong;
-  }
-  return "";
 }
 
 /// The second axis cuts each operand raggedly, the first one evenly along its first dim, or not at

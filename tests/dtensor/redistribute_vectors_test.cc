@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 
 #include "dtensor/vector_tensor.h"
@@ -116,7 +117,24 @@ void expect_gradient(const VectorCase& item, const DeviceMesh& mesh) {
   EXPECT_EQ(difference(input.grad().full_tensor(), expected, tolerance_of(input.dtype())), "");
 }
 
-void run_case(const VectorCase& item, const DeviceMesh& mesh) {
+/// No more collectives than PyTorch's, of which it is known how many it took. Collective.
+/// @return whether it is known
+bool expect_few_collectives(const VectorCase& item, const DeviceMesh& mesh) {
+  if (item.at("demand") != "value" || !item.at("torch").as_object().contains("comm")) return false;
+  const CommCounter counter;
+  const DTensor result = redistributed(item, mesh);
+  if (item.at("op") == "full_tensor") result.full_tensor();
+  EXPECT_LE(counter.get_total_counts(), collectives_in(item, "comm")) << counter;
+  return true;
+}
+
+/// Of the cases by themselves.
+struct CaseCounts {
+  std::map<std::string, std::size_t> compared;  ///< with PyTorch's collectives, by operation
+  std::size_t right_where_pytorch_refuses = 0;
+};
+
+void run_case(const VectorCase& item, const DeviceMesh& mesh, CaseCounts& counts) {
   SCOPED_TRACE(test::text_of(item.at("id")));
   if (item.contains("grads")) expect_gradient(item, mesh);
   const bool refusal_allowed = item.at("demand") != "value";
@@ -124,6 +142,8 @@ void run_case(const VectorCase& item, const DeviceMesh& mesh) {
     const DTensor result = redistributed(item, mesh);
     EXPECT_NE(item.at("demand"), "error");
     if (item.at("demand") != "error") expect_as_demanded(item, result);
+    if (expect_few_collectives(item, mesh)) ++counts.compared[test::text_of(item.at("op"))];
+    if (item.at("status") == "error") ++counts.right_where_pytorch_refuses;
   } catch (const Error& error) {
     EXPECT_TRUE(refusal_allowed) << error.what();
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << error.what();
@@ -149,14 +169,51 @@ TEST(RedistributeVectorsTest, EveryCaseGivesWhatItDemands) {
   }
   test::expect_cases(cases, 3075);
   test::expect_cases(gradients, 2388);
+  CaseCounts counts;
   for (const auto& [shape, items] : by_mesh) {
     int world = 1;
     for (const int size : shape) world *= size;
     test::run_ranks(world, [&](const collectives::ProcessGroup& group) {
       const DeviceMesh mesh(group, shape);
-      for (const VectorCase& item : items) run_case(item, mesh);
+      CaseCounts others;
+      for (const VectorCase& item : items)
+        run_case(item, mesh, group.rank() == 0 ? counts : others);
     });
   }
+  std::size_t all = 0;
+  for (const auto& [op, count] : counts.compared) {
+    std::printf("%zu cases of %s take no more collectives than PyTorch's\n", count, op.c_str());
+    all += count;
+  }
+  // All that PyTorch takes, with and without gradients.
+  test::expect_cases(all, 2870);
+  std::printf("%zu cases that PyTorch refuses are right\n", counts.right_where_pytorch_refuses);
+  test::expect_cases(counts.right_where_pytorch_refuses, 189);
+}
+
+/// What PyTorch refuses of all files: the other tests say that each of them is right here which
+/// makes sense and says what its sizes are.
+TEST(RedistributeVectorsTest, AllThatPyTorchRefusesIsAskedForHereUnlessItMakesNoSense) {
+  std::size_t cases = 0, refused = 0, senseless = 0, ragged = 0;
+  for (const char* name :
+       {"collectives", "colossal", "layout", "redistribute", "ops_index", "ops_matmul", "ops_nn",
+        "ops_pointwise", "ops_reduction", "ops_view", "training", "training_modules"}) {
+    for (const VectorCase& item : test::read_vector_file(name)) {
+      ++cases;
+      if (item.at("status") != "error") continue;
+      ++refused;
+      senseless += item.at("demand") == "error" ? 1 : 0;
+      ragged += is_ragged(item) ? 1 : 0;
+    }
+  }
+  const std::size_t asked = refused - senseless - ragged;
+  std::printf(
+      "PyTorch refuses %zu of %zu cases: %zu work here, %zu make no sense, %zu do not say "
+      "what their sizes are\n",
+      refused, cases, asked, senseless, ragged);
+  test::expect_cases(cases, 9271);
+  test::expect_cases(refused, 532);
+  test::expect_cases(asked, 325 + 189);  // of OperatorVectorsTest, and of this file
 }
 
 TEST(RedistributeVectorsTest, RaggedShardsAreRefusedAndNeverAnsweredWrongly) {

@@ -363,5 +363,21 @@ pp at 1
   });
 }
 
+TEST(TensorTest, ItsPicturesAreThoseOfItsLayout) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2}, {"dp", "tp"});
+    const Tensor x = distribute_tensor(ones({7, 5}), mesh, {Shard(0), Shard(0)},
+                                       {.source_rank = -1, .shard_order = {{0, {1, 0}}}});
+    const ShardingSubject subject{{7, 5}, {2, 2}, x.spec().layout(), x.spec().to_string()};
+    EXPECT_EQ(sharding_svg(x), sharding_svg(subject));
+    EXPECT_EQ(sharding_text(x), sharding_text(subject));
+    // tp cuts 7 rows into 4 and 3 first, then dp each of them.
+    EXPECT_NE(sharding_svg(x).find("rank 1: rows 4:6"), std::string::npos) << sharding_svg(x);
+    EXPECT_NE(sharding_svg(x).find("rank 2: rows 2:4"), std::string::npos) << sharding_svg(x);
+    expect_refused([&] { sharding_svg(x.full_tensor()); }, "no mesh and no placements");
+    expect_refused([&] { sharding_text(x.full_tensor()); }, "no mesh and no placements");
+  });
+}
+
 }  // namespace
 }  // namespace dtrun::dtensor

@@ -60,9 +60,12 @@ struct CaseCollectives {
   Collectives taken;
   std::optional<Collectives> of_pytorch;
 
+  bool are_of_forward_only() const { return !of_pytorch->both_ways || !taken.both_ways; }
+  bool are_more_forward() const { return of_pytorch && taken.forward > of_pytorch->forward; }
+  /// Forward and back together, where there is a way back.
   bool are_more() const {
     if (!of_pytorch) return false;
-    if (!of_pytorch->both_ways || !taken.both_ways) return taken.forward > of_pytorch->forward;
+    if (are_of_forward_only()) return are_more_forward();
     return *taken.both_ways > *of_pytorch->both_ways;
   }
   /// "2 forward and 3 both ways where PyTorch takes 1 and 3"

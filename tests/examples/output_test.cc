@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "dtrun/base/deadline.h"
 #include "support/command.h"
+#include "support/promptness.h"
 
 namespace dtrun {
 namespace {
@@ -182,9 +184,11 @@ TEST(ExampleTest, TheDistributedTensorProgramsMistakesAreNamed) {
         "called all_reduce #2 (f32 x 4, sum) at distributed_tensor.cc:"}},
       {"missing", {"rank 0 (pid ", "has left group 'world'", "distributed_tensor.cc:"}}};
   for (const auto& [mistake, words] : mistakes) {
+    const base::Deadline deadline = base::Deadline::after(testing_support::kPatience);
     const CommandResult result =
         run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=4", DTRUN_BIN "/distributed_tensor",
                      "--mistake", mistake});
+    EXPECT_FALSE(deadline.expired()) << "it hung until something ended it" << result.describe();
     EXPECT_NE(result.exit_code, 0) << result.describe();
     for (const char* word : words) {
       EXPECT_NE(result.err.find(word), std::string::npos) << word << result.describe();

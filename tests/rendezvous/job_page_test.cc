@@ -145,6 +145,10 @@ TEST(JobPageTest, EveryKindOfCauseHasItsWords) {
             "rank 1 (pid 1001) exited with code 3 in its init");
   EXPECT_EQ(words(exited, RankState::kSpawned, ""),
             "rank 1 (pid 1001) exited with code 3 before its init");
+  Cause elsewhere = cause_of_rank(1);
+  elsewhere.pid = 0;
+  EXPECT_EQ(words(elsewhere, RankState::kNone, "it has not come"),
+            "rank 1 failed: it has not come");
   EXPECT_EQ(words(exited, RankState::kRunning, "out of memory"),
             "rank 1 (pid 1001) exited with code 3: out of memory");
   EXPECT_EQ(words(exited, RankState::kInCollective, ""),

@@ -65,6 +65,28 @@ TEST_F(LargeTest, ProductsHaveMoreRowsThanABlasCounts) {
   EXPECT_EQ(sum(tripled).item(), 15);
 }
 
+TEST_F(LargeTest, ProductsOfIntegersHaveMoreColumnsThanABlasCounts) {
+  const LocalTensor row = bytes_.view({1, kCount}), column = bytes_.view({kCount, 1});
+  EXPECT_EQ(matmul(row, column).item(), 13);
+  const LocalTensor tripled = matmul(full({1, 1}, 3, {DType::u8}), row);
+  EXPECT_EQ(tripled[0][kLast].item(), 9);
+  EXPECT_EQ(sum(tripled).item(), 15);
+}
+
+TEST(LargeProductTest, HalvesHaveMoreColumnsThanABlasCounts) {
+  DT_NEEDS_BYTES(6 * kCount);
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    const LocalTensor x = zeros({kCount}, {dtype});
+    x[kLast].fill_(3);
+    x[5].fill_(2);
+    EXPECT_EQ(matmul(x.view({1, kCount}), x.view({kCount, 1})).item(), 13);
+    const LocalTensor tripled = matmul(full({1, 1}, 3, {dtype}), x.view({1, kCount}));
+    EXPECT_EQ(tripled[0][kLast].item(), 9);
+    EXPECT_EQ(tripled[0][5].item(), 6);
+    EXPECT_EQ(tripled[0][kLast - 1].item(), 0);
+  }
+}
+
 TEST(LargeProductTest, ALastPieceOfRowsHasItsOwnTermAndResult) {
   DT_NEEDS_BYTES(8 * kCount);
   const LocalTensor left = zeros({kCount, 1}, {DType::f16});

@@ -10,6 +10,7 @@
 #include "dtrun/tensor/ops/pointwise.h"
 #include "dtrun/tensor/ops/random.h"
 #include "dtrun/tensor/threads.h"
+#include "kernels/near_normal.h"
 #include "kernels/random_kernel.h"
 #include "normal_number.h"
 #include "philox.h"
@@ -105,6 +106,78 @@ TEST(RandomTest, NarrowerTypesHoldTheSameNumbersRounded) {
     EXPECT_TRUE(equal(randn({999}, {.seed = 5}, {dtype}), exact.to(dtype)));
   }
   EXPECT_EQ(randn({}, {.seed = 5}, {DType::f64}).item(), exact[0].item());
+}
+
+/// Pairs of 64 random bits: what is next to the ends, to quarters and eighths of a turn and to
+/// powers of two, each beside each, and then many others.
+std::vector<std::uint64_t> bits_of_pairs(std::int64_t others) {
+  std::vector<std::uint64_t> edges;
+  for (std::uint64_t eighth = 0; eighth < 8; ++eighth) {
+    for (const std::uint64_t step : {0u, 1u, 2u, 3u, 1000u}) {
+      edges.push_back((eighth << 61) + (step << 11));
+      edges.push_back((eighth << 61) - (step << 11));
+    }
+  }
+  for (int k = 11; k < 64; ++k) edges.push_back(std::uint64_t{1} << k);
+  std::vector<std::uint64_t> bits;
+  for (const std::uint64_t first : edges) {
+    for (const std::uint64_t second : edges) bits.insert(bits.end(), {first, second});
+  }
+  std::vector<std::uint64_t> room(static_cast<std::size_t>(2 * others + kRandomRoom));
+  const std::uint64_t* const drawn = random_bits(room.data(), {.seed = 7}, 0, 2 * others);
+  bits.insert(bits.end(), drawn, drawn + 2 * others);
+  return bits;
+}
+
+TEST(RandomTest, NearNumbersAreWithinTheirBoundOfTheExactOnes) {
+  const std::vector<std::uint64_t> bits = bits_of_pairs(1 << 20);
+  for (std::size_t begin = 0; begin < bits.size(); begin += 2 * kMostNearPairs) {
+    const auto count = std::min<std::size_t>(2 * kMostNearPairs, bits.size() - begin);
+    double near[2 * kMostNearPairs], exact[2 * kMostNearPairs];
+    float rounded[2 * kMostNearPairs];
+    const auto pairs = static_cast<std::int64_t>(count / 2);
+    near_normal_numbers(near, bits.data() + begin, pairs);
+    normal_pairs(exact, bits.data() + begin, pairs);
+    normal_pairs(rounded, bits.data() + begin, pairs);
+    for (std::size_t i = 0; i < count; ++i) {
+      ASSERT_LE(std::abs(near[i] - exact[i]), 0x1p-42 * std::abs(exact[i])) << begin + i;
+      ASSERT_EQ(std::signbit(near[i]), std::signbit(exact[i])) << begin + i;
+      ASSERT_EQ(rounded[i], static_cast<float>(exact[i])) << begin + i;
+    }
+  }
+}
+
+// Bits whose exact numbers are so close to the middle of two floats that the near ones lie beyond
+// it.
+TEST(RandomTest, AFloatIsTheExactNumberRoundedWhereTheNearOneRoundsOtherwise) {
+  const std::uint64_t bits[] = {0xac27882e17041306, 0x817cd717cb8aeea8, 0x1a03114e6179199c,
+                                0x6f92f982e31d5f85, 0xe66f2d14815bc836, 0x2e101ba4cdc9a775,
+                                0xc7083a769bbd0076, 0x0783520bf9fe2268};
+  double exact[8], near[8];
+  float rounded[8];
+  normal_pairs(exact, bits, 4);
+  near_normal_numbers(near, bits, 4);
+  normal_pairs(rounded, bits, 4);
+  int doubtful = 0;
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(rounded[i], static_cast<float>(exact[i])) << i;
+    doubtful += rounds_doubtfully(near[i]) ? 1 : 0;
+  }
+  EXPECT_EQ(doubtful, 4);
+}
+
+TEST(RandomTest, DoubtIsNearTheMiddleOfTwoFloats) {
+  for (const double size : {0x1p-76, 0.5, -1.0, 1.75, 8.0}) {
+    EXPECT_FALSE(rounds_doubtfully(size));
+    const auto rounded = static_cast<float>(size);
+    const double middle = (size + std::nextafter(rounded, 2 * rounded)) / 2;
+    for (const double side : {1.0, -1.0}) {
+      EXPECT_TRUE(rounds_doubtfully(middle * (1 + side * 0x1p-41)));
+      EXPECT_FALSE(rounds_doubtfully(middle * (1 + side * 0x1p-39)));
+    }
+  }
+  EXPECT_FALSE(rounds_doubtfully(0.0));
+  EXPECT_FALSE(rounds_doubtfully(-0.0));
 }
 
 TEST(RandomTest, SeedsAndStreamsGiveDifferentNumbers) {

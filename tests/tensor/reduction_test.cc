@@ -39,6 +39,11 @@ const Reduce kReductions[] = {
     [](const LocalTensor& x, const std::vector<int>& dims) { return amin(x, dims); },
     [](const LocalTensor& x, const std::vector<int>& dims) { return prod(x, dims[0]); },
     [](const LocalTensor& x, const std::vector<int>& dims) { return argmax(x, dims[0]); }};
+/// Those that take this dtype.
+std::vector<Reduce> reductions_of(DType dtype) {
+  if (is_floating_point(dtype)) return {std::begin(kReductions), std::end(kReductions)};
+  return {kReductions[0], kReductions[2], kReductions[8], kReductions[9], kReductions[10]};
+}
 using Scan = LocalTensor (*)(const LocalTensor&, int);
 constexpr Scan kScans[] = {cumsum, reverse_cumsum, cumprod};
 
@@ -109,6 +114,37 @@ TEST_F(ReductionTest, ColumnsHaveTheBitsOfRowsForEveryNumberOfThreads) {
         for (const int threads : {1, 2, 4}) {
           set_num_threads(threads);
           EXPECT_TRUE(has_same_bits(reduce(x, {0}), expected)) << rows << " rows";
+        }
+      }
+    }
+  }
+}
+
+/// Rows with equal numbers, both zeros and, where there are any, nans.
+LocalTensor rows_with_ties(std::int64_t rows, std::int64_t length, DType dtype) {
+  const LocalTensor x = mul(randn({rows, length}, {.seed = 12}), 4);
+  x.narrow(0, 0, rows / 4).copy_(mul(x.narrow(0, 0, rows / 4), 0.5).to(DType::i64));
+  x.narrow(0, rows / 4, 3).fill_(-0.0);
+  x.narrow(0, rows / 4 + 1, 1).narrow(1, length / 2, 1).fill_(0.0);
+  if (is_floating_point(dtype)) x.narrow(0, rows - 5, 5).narrow(1, length / 3, 1).fill_(NAN);
+  return x.to(dtype);
+}
+
+// Short rows are taken together, some as columns, some after they are converted.
+TEST_F(ReductionTest, ShortRowsHaveTheBitsThatEachHasAlone) {
+  constexpr std::int64_t kRows = 77;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64, DType::i64, DType::i8}) {
+    for (const std::int64_t length : {1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 48, 64, 100}) {
+      const LocalTensor x = rows_with_ties(kRows, length, dtype);
+      const LocalTensor apart = zeros({kRows, length + 9}, {dtype}).narrow(1, 4, length).copy_(x);
+      for (const Reduce& reduce : reductions_of(dtype)) {
+        for (const LocalTensor& layout : {x, apart}) {
+          const LocalTensor together = reduce(layout, {1});
+          for (std::int64_t row = 0; row < kRows; ++row) {
+            const LocalTensor alone = reduce(x[row], {0});
+            ASSERT_TRUE(has_same_bits(together[row].clone(), alone))
+                << dtype_name(dtype) << " row " << row << " of " << length;
+          }
         }
       }
     }

@@ -158,6 +158,10 @@ TEST_F(RowsTest, ARowsBitsDoNotDependOnHowManyThereAre) {
           [](const LocalTensor& a) { return log_softmax(a, 1); },
           [&](const LocalTensor& a) { return layer_norm(a, options).output; },
           [&](const LocalTensor& a) { return rms_norm(a, options).output; },
+          [](const LocalTensor& a) {
+            return cross_entropy_rows(a, zeros({a.size(0)}, {DType::i64})).loss;
+          },
+          [](const LocalTensor& a) { return cumsum(a, 1); },
           [](const LocalTensor& a) { return sum(a, {1}); },
           [](const LocalTensor& a) { return amax(a, {1}); },
           [](const LocalTensor& a) { return var(a, {1}); },

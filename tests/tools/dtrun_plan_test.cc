@@ -45,6 +45,47 @@ TEST(DtrunPlanTest, LinksComeFromAFile) {
   EXPECT_THAT(result.out, HasSubstr("Predicted: 1.00 s"));
 }
 
+TEST(DtrunPlanTest, AnOperatorOnThousandsOfRanksIsExplained) {
+  const CommandResult result =
+      plan({"--mesh", "16,16,16", "--names", "pp,dp,tp", "--op", "matmul", "--operand",
+            "bf16[4096, 8192] [R, S(0), S(1)]", "--operand", "bf16[8192,8192] [R, R, S(0)]"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("matmul"), HasSubstr("[R, S(0), P(sum)]"),
+                                HasSubstr("S(1), S(0) -> P(sum)")));
+}
+
+TEST(DtrunPlanTest, AnOperatorsOperandsAreMoved) {
+  const CommandResult page = plan({"--mesh", "4", "--op", "softmax", "--dim", "-1", "--operand",
+                                   "[1024, 4096] [P(sum)]", "--rank", "3"});
+  EXPECT_EQ(page.exit_code, 0) << page.err;
+  EXPECT_THAT(page.out,
+              AllOf(HasSubstr("f32[1024, 4096]"), HasSubstr("all_reduce"), HasSubstr("not tried")));
+  const CommandResult json = plan({"--mesh", "4", "--op", "embedding", "--operand", "[8, 16] [R]",
+                                   "--operand", "f32[1000, 64] [S(0)]", "--json"});
+  EXPECT_EQ(json.exit_code, 0) << json.err;
+  EXPECT_THAT(json.out, AllOf(HasSubstr("\"calls\""), HasSubstr("\"lost\"")));
+}
+
+TEST(DtrunPlanTest, AnOperatorThatCannotBePlannedIsRefused) {
+  const std::vector<std::string> x = {"--operand", "[8, 8] [R]"};
+  const auto refusal = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--mesh", "2"});
+    const CommandResult result = plan(arguments);
+    EXPECT_EQ(result.exit_code, 64);
+    EXPECT_EQ(result.out, "");
+    return result.err;
+  };
+  EXPECT_THAT(refusal({"--op", "fold", x[0], x[1]}), HasSubstr("planned_mesh"));
+  EXPECT_THAT(refusal({"--op", "matmul", x[0], x[1]}), HasSubstr("it takes 2"));
+  EXPECT_THAT(refusal({"--op", "softmax", x[0], x[1]}), HasSubstr("--dim"));
+  EXPECT_THAT(refusal({"--op", "exp", x[0], x[1], "--dim", "1"}), HasSubstr("does not take --dim"));
+  EXPECT_THAT(refusal({"--op", "exp", x[0], "8, 8 [R]"}), HasSubstr("cannot be read"));
+  EXPECT_THAT(refusal({"--op", "exp", x[0], "[8 8] [R]"}), HasSubstr("cannot be read"));
+  EXPECT_THAT(refusal({"--op", "matmul", x[0], x[1], x[0], "[7, 2] [R]"}), HasSubstr("[8, 8]"));
+  EXPECT_THAT(refusal({"--op", "exp", x[0], x[1], "--from", "R"}), HasSubstr("--from"));
+  EXPECT_THAT(refusal({}), HasSubstr("nothing is to be planned"));
+}
+
 TEST(DtrunPlanTest, AMoveToAnotherMeshIsToldWithItsMessages) {
   const std::vector<std::string> move = {
       "--mesh",    "2,2", "--names",    "dp,tp", "--shape", "1024,4096", "--from", "[P(sum), S(0)]",

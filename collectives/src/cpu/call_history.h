@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "dtrun/collectives/fingerprint.h"
 
@@ -21,12 +22,10 @@ class CallHistory {
 
   // Every word is stored with release and loaded with acquire, as RankBoard's.
   void write(const Fingerprint& print) {
-    std::uint64_t words[kWords];
-    std::memcpy(words, &print, sizeof(print));
     std::atomic<std::uint64_t>* entry = entries_[print.sequence % kLength];
     entry[0].store(0, std::memory_order_relaxed);
-    for (std::size_t i = 1; i < kWords; ++i) entry[i].store(words[i], std::memory_order_release);
-    entry[0].store(words[0], std::memory_order_release);
+    write_words(entry, print, std::make_index_sequence<kWords - 1>());
+    entry[0].store(print.sequence, std::memory_order_release);
   }
 
   /// nullopt: not called, or too long ago.
@@ -45,6 +44,19 @@ class CallHistory {
  private:
   static constexpr std::size_t kWords = sizeof(Fingerprint) / sizeof(std::uint64_t);
   static_assert(offsetof(Fingerprint, sequence) == 0);
+
+  /// All but the first.
+  template <std::size_t... kWord>
+  static void write_words(std::atomic<std::uint64_t>* entry, const Fingerprint& print,
+                          std::index_sequence<kWord...>) {
+    const auto word_at = [&](std::size_t at) {
+      std::uint64_t word;
+      std::memcpy(&word, reinterpret_cast<const std::byte*>(&print) + at * sizeof(word),
+                  sizeof(word));
+      return word;
+    };
+    (entry[kWord + 1].store(word_at(kWord + 1), std::memory_order_release), ...);
+  }
 
   std::atomic<std::uint64_t> entries_[kLength][kWords];
 };

@@ -99,14 +99,18 @@ void CollectiveOperation::begin_step() {
   beside_done_ = false;
 }
 
-/// All is sent; the parts that have come are the first of the only step's.
+/// What is sent, and the parts that have come, are the first of the only step's.
 void CollectiveOperation::go_on_from(const DeliverySteps& begun) {
   if (parcels_) parcels_->set_shown();
   begin_step();
   beside_done_ = true;
-  sends_.clear();
+  sends_.erase(sends_.begin(), sends_.begin() + begun.sent());
+  if (begun.unsent()) sends_.front() = *begun.unsent();
+  // What is to be combined has come, or comes, into rows like these.
+  if (const std::span<const std::byte> rows = begun.rows(); !rows.empty())
+    std::memcpy(scratch_.get(), rows.data(), rows.size());
   receives_.erase(receives_.begin(), receives_.begin() + begun.complete());
-  receives_.front().message = begun.begun();
+  if (!receives_.empty()) receives_.front().message = begun.begun();
 }
 
 namespace {

@@ -1,6 +1,9 @@
 #include "delivery_steps.h"
 
+#include <array>
 #include <cstring>
+
+#include "reduction.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -8,86 +11,134 @@ namespace {
 
 constexpr Lane kLane = Lane::prompt;
 
-const Buffer& entry_of(std::span<const Buffer> list, int index) {
-  return list[static_cast<std::size_t>(index)];
-}
-
 std::span<std::byte> bytes_in(const Buffer& buffer) {
   return {static_cast<std::byte*>(buffer.data), buffer.bytes()};
 }
 
+/// @param list of a call's buffers
+std::span<std::byte> part_in(std::span<const Buffer> list, int index) {
+  if (index == Deliveries::kNoBuffer) return {};
+  return bytes_in(list[static_cast<std::size_t>(index)]);
+}
+
+/// Whether the header is that message's, and its payload follows.
+bool announces(const MessageHeader& header, std::size_t bytes, const Fingerprint& print) {
+  return header.magic == MessageHeader::kMagic && header.lent_at == 0 && header.bytes == bytes &&
+         header.fingerprint.agrees_with(print);
+}
+
 }  // namespace
 
-bool DeliverySteps::can_begin(const Deliveries& all, const CollectiveView& collective,
-                              std::size_t least_lent, GroupChannels& channels) const {
+std::size_t DeliverySteps::bytes_of_rows(const Deliveries& all, const CollectiveView& collective) {
+  if (!all.combines()) return 0;
+  return static_cast<std::size_t>(all.receives()) *
+         Deliveries::row_bytes(collective.outputs[0].bytes());
+}
+
+std::span<std::byte> DeliverySteps::target(const Deliveries& all, const CollectiveView& collective,
+                                           int index) const {
+  if (!all.combines()) return part_in(collective.outputs, index);
+  const std::size_t bytes = collective.outputs[0].bytes();
+  return rows_.subspan(static_cast<std::size_t>(index) * Deliveries::row_bytes(bytes), bytes);
+}
+
+bool DeliverySteps::can_begin_messages(const Deliveries& all, const CollectiveView& collective,
+                                       std::size_t least_lent, GroupChannels& channels) const {
+  if (all.combines() && all.receives() > kMostRows) return false;
   for (int i = 0; sends_messages() && i < all.sends(); ++i) {
     const auto [peer, index] = all.send(i);
-    const Buffer& part = entry_of(collective.inputs, index);
-    if (!all.travels(part.count)) continue;
+    const std::size_t bytes = part_in(collective.inputs, index).size();
+    if (!all.travels(bytes == 0)) continue;
     SendChannel* const channel = channels.made_to(peer, kLane);
-    const std::size_t bytes = sizeof(MessageHeader) + part.bytes();
-    if (channel == nullptr || part.bytes() >= least_lent || !channel->has_room(bytes)) return false;
+    if (channel == nullptr || bytes >= least_lent) return false;
+    const bool has_room = channels.shares_memory(peer)
+                              ? channel->has_room(sizeof(MessageHeader) + bytes)
+                              : bytes <= kMostBySocket;
+    if (!has_room) return false;
   }
+  const bool all_combined = all.combines();
   for (int i = 0; i < all.receives(); ++i) {
     const auto [peer, index] = all.receive(i);
-    const Buffer& part = entry_of(collective.outputs, index);
-    if (!all.travels(part.count)) continue;
-    const bool may_lie_beside_post = parcels_ != nullptr && part.bytes() <= Parcels::kMostBytes;
+    const std::size_t bytes = part_in(collective.outputs, all_combined ? 0 : index).size();
+    if (!all.travels(bytes == 0)) continue;
+    const bool may_lie_beside_post = parcels_ != nullptr && bytes <= Parcels::kMostBytes;
     const bool can_come = may_lie_beside_post || channels.made_from(peer, kLane) != nullptr;
-    if (!can_come || part.bytes() >= least_lent) return false;
+    const bool is_short =
+        bytes < least_lent && (channels.shares_memory(peer) || bytes <= kMostBySocket);
+    if (!can_come || !is_short) return false;
   }
   return true;
 }
 
-void DeliverySteps::send(const Deliveries& all, const CollectiveView& collective,
+bool DeliverySteps::send(const Deliveries& all, const CollectiveView& collective,
                          GroupChannels& channels) {
-  for (int i = 0; sends_messages() && i < all.sends(); ++i) {
+  for (int i = 0; sends_messages() && !unsent_ && i < all.sends(); ++i) {
     const auto [peer, index] = all.send(i);
-    const Buffer& part = entry_of(collective.inputs, index);
-    if (!all.travels(part.count)) continue;
-    OutgoingMessage message(peer, collective.fingerprint, 0, bytes_in(part),
-                            OutgoingMessage::kNeverLent);
+    const std::span<std::byte> part = part_in(collective.inputs, index);
+    if (!all.travels(part.empty())) continue;
+    OutgoingMessage message(peer, collective.fingerprint, 0, part, OutgoingMessage::kNeverLent);
     channels.count_sent(peer, kLane, message.step(*channels.made_to(peer, kLane)));
+    if (message.complete()) {
+      ++sent_;
+    } else {
+      unsent_ = message;
+    }
   }
-  if (!all.copies_own()) return;
-  const Buffer& from = entry_of(collective.inputs, all.own_input());
-  const Buffer& to = entry_of(collective.outputs, all.own_output());
-  if (from.count != 0 && to.data != from.data) std::memcpy(to.data, from.data, from.bytes());
+  if (all.copies_own()) {
+    const std::span<std::byte> from = part_in(collective.inputs, all.own_input());
+    const std::span<std::byte> to = part_in(collective.outputs, all.own_output());
+    if (!from.empty() && to.data() != from.data()) std::memcpy(to.data(), from.data(), from.size());
+  }
+  return !unsent_;
 }
 
 bool DeliverySteps::receive(const Deliveries& all, const CollectiveView& collective,
                             GroupChannels& channels) {
   for (; next_ < all.receives(); ++next_) {
     const auto [peer, index] = all.receive(next_);
-    const Buffer& part = entry_of(collective.outputs, index);
-    if (!all.travels(part.count)) continue;
-    const Parcels::Found found =
-        parcels_ == nullptr ? Parcels::Found::word_of_message
-                            : parcels_->take(peer, bytes_in(part), channels.meeting(Lane::prompt));
+    const std::span<std::byte> part = target(all, collective, index);
+    if (!all.travels(part.empty())) continue;
+    const Parcels::Found found = parcels_ == nullptr
+                                     ? Parcels::Found::word_of_message
+                                     : parcels_->take(peer, part, channels.meeting(Lane::prompt));
     if (found == Parcels::Found::nothing) return false;
     if (found == Parcels::Found::word_of_message &&
-        !receive_message(peer, bytes_in(part), collective.fingerprint, channels))
+        !receive_message(peer, part, collective.fingerprint, channels))
       return false;
     ++parts_;
   }
+  if (all.combines()) combine(all, collective);
   if (parcels_ != nullptr) parcels_->end(channels.meeting(Lane::prompt));
   return true;
+}
+
+void DeliverySteps::combine(const Deliveries& all, const CollectiveView& collective) const {
+  const Buffer& result = collective.outputs[0];
+  if (result.count == 0) return;
+  std::array<const void*, kMostRows + 1> pieces;
+  int pieces_count = 0;
+  const auto add = [&](const void* piece) {
+    pieces[static_cast<std::size_t>(pieces_count++)] = piece;
+  };
+  const int own = all.own_place();
+  for (int i = 0; i <= all.receives(); ++i) {
+    if (i == own) add(part_in(collective.inputs, all.own_input()).data());
+    if (i < all.receives()) add(target(all, collective, i).data());
+  }
+  reduce_pieces(collective.fingerprint.reduce_op, result.dtype, result.data, pieces.data(),
+                pieces_count, result.count);
 }
 
 bool DeliverySteps::receive_message(int peer, std::span<std::byte> target, const Fingerprint& print,
                                     GroupChannels& channels) {
   ReceiveChannel* const channel = channels.from(peer, kLane);
   if (channel == nullptr) return false;
-  if (!begun_.has_header()) {
-    channels.count_received(peer, kLane, begun_.step_header(*channel));
-    if (!begun_.has_header()) return false;
-  }
-  const MessageHeader& header = begun_.header();
-  if (header.magic != MessageHeader::kMagic || header.lent_at != 0 ||
-      header.bytes != target.size() || !header.fingerprint.agrees_with(print))
-    return false;
-  channels.count_received(peer, kLane, begun_.step_payload(*channel, target));
-  if (!begun_.complete()) return false;
+  Progress progress;
+  if (!begun_.has_header()) progress = begun_.step_header(*channel);
+  const bool is_awaited = begun_.has_header() && announces(begun_.header(), target.size(), print);
+  if (is_awaited) progress += begun_.step_payload(*channel, target);
+  if (progress.bytes != 0) channels.count_received(peer, kLane, progress);
+  if (!is_awaited || !begun_.complete()) return false;
   begun_ = {};
   return true;
 }

@@ -59,6 +59,8 @@ GroupEngine::GroupEngine(std::shared_ptr<World> world, GroupSpec spec, Deadline:
       machine_lists_(collectives::machine_lists(machines())),
       place_{size(), static_cast<int>(machine_lists_.size()),
              channels_.meeting(Lane::prompt).possible() ? Sharing::all : Sharing::not_all},
+      has_posts_(size() > 1 && place_.sharing == Sharing::all),
+      most_beside_posts_(most_beside_posts(size(), world_->costs().limits())),
       point_to_point_(spec_.rank, static_cast<int>(spec_.world_ranks.size()),
                       [this](Operation& operation) { finished(operation); }) {
   world_->add_group(spec_.id, *this);
@@ -149,6 +151,7 @@ std::shared_ptr<const Operation> GroupEngine::last_in_common(const Operation& op
 void GroupEngine::remember(const Fingerprint& ours, Lane lane) {
   note(ours, lane);
   compare_with_waiting();
+  const bool had_announced = !announced_.empty();
   // An announcement is used once. While one is left, the short way is not taken.
   std::erase_if(announced_, [&](const auto& said) {
     const auto& [rank, theirs] = said;
@@ -158,16 +161,7 @@ void GroupEngine::remember(const Fingerprint& ours, Lane lane) {
     send_status(rank);
     return true;
   });
-}
-
-/// Writes the call to shared memory, where members on this machine look it up.
-void GroupEngine::note(const Fingerprint& ours, Lane lane) {
-  channels_.own_history().write(ours);
-  const std::deque<std::shared_ptr<Operation>>& in_turn = collectives(lane);
-  const std::uint64_t first =
-      in_turn.empty() ? ours.sequence : in_turn.front()->fingerprint().sequence;
-  channels_.table().lines(lane)[spec_.rank].over.store(first - 1, std::memory_order_release);
-  channels_.own_line().called.store(ours.sequence, std::memory_order_release);
+  if (announced_.empty() && had_announced) world_->record().end_awaited(recorded_group_);
 }
 
 void GroupEngine::submit_send(const std::shared_ptr<SendOperation>& send) {
@@ -196,13 +190,17 @@ void GroupEngine::drive_in_background() {
 
 // ---- driving
 
-bool GroupEngine::step(Asks asks) {
+void GroupEngine::look_at_connections(Asks asks) {
   // Where ranks share cores a poll yields, and one more call is nothing beside that.
   if (asks == Asks::for_a_poll && world_->crowding() != Crowding::crowded) {
     channels_.sockets().look_or_try();
   } else {
     channels_.sockets().look();
   }
+}
+
+bool GroupEngine::step(Asks asks) {
+  look_at_connections(asks);
   bool moved = step_lane(Lane::prompt);
   moved |= step_lane(Lane::bulk);
   moved |= point_to_point_.step(channels_);
@@ -450,6 +448,7 @@ void GroupEngine::finished(Operation& operation) {
 void GroupEngine::fail(GroupFailure failure, Tell tell) {
   if (failure_ || shut_down_) return;
   failure_ = std::move(failure);
+  world_->record().end_awaited(recorded_group_);
   if (const int cause = whose_victim(); cause >= 0) world_->record().set_victim_of(cause);
   channels_.withdraw_lent();
   const std::exception_ptr error = std::make_exception_ptr(failure_->error);

@@ -24,6 +24,7 @@
 #include "delivery_steps.h"
 #include "disagreement.h"
 #include "dtrun/base/log.h"
+#include "dtrun/base/quick_mutex.h"
 #include "group_channels.h"
 #include "operation.h"
 #include "point_to_point.h"
@@ -63,7 +64,7 @@ class EngineMutex {
   };
 
  private:
-  std::mutex mutex_;
+  base::QuickMutex mutex_;
   std::vector<std::function<void()>> later_;
 };
 
@@ -98,7 +99,10 @@ class GroupEngine : public GroupListener,
   void require_open();
   /// Takes the operation in; from now on it is moved. @throws the group's first error
   void submit_collective(const std::shared_ptr<Operation>& operation);
-  Situation situation_of(const CollectiveView& collective);
+  Situation situation_of(const CollectiveView& collective) const {
+    return collectives::situation_of(collective, place_, world_->crowding(),
+                                     world_->costs().limits());
+  }
   /// Of a collective of that kind, smaller messages are not lent.
   std::size_t least_lent_in(OpKind kind) const {
     return least_lent_bytes(kind, world_->crowding(), channels_.ring_capacity());
@@ -147,23 +151,32 @@ class GroupEngine : public GroupListener,
   /// A rank that has waited this long asks the members what they are doing.
   static constexpr auto kPatience = std::chrono::milliseconds(100);
 
+  // Without mutex_.
+  /// @param plan by posts
+  void meet_now(const SharedPlan& plan, base::Deadline::Duration timeout);
+  /// @param parcels null: all goes in messages @return false: nothing was done
+  bool deliver_now(const CollectiveView& collective, Parcels* parcels,
+                   base::Deadline::Duration timeout);
+
   // All under mutex_.
   void admit(const std::shared_ptr<Operation>& operation);
   void enqueue(const std::shared_ptr<Operation>& operation);
   /// Nothing has happened or is in flight that an operation would have to look at.
-  bool is_eventless() const;
-  bool take_now(const SharedPlan& plan, SharedSteps& steps, int looks, std::uint64_t& number);
-  /// @param rest what is not done of it, under way; else null
-  void meet_now(const CollectiveView& collective, const Situation& situation, int looks,
-                base::Deadline::Duration timeout, std::shared_ptr<Operation>& rest);
-  /// @param parcels null: all goes in messages @return false: nothing was done
-  bool deliver_now(const CollectiveView& collective, Parcels* parcels, int looks,
+  bool is_eventless() const {
+    return idle() && announced_.empty() && !channels_.anybody_left() &&
+           channels_.table().long_waits.load(std::memory_order_acquire) == long_waits_seen_;
+  }
+  bool take_now(const SharedPlan& plan, SharedSteps& steps, std::uint64_t& number);
+  /// @param parcels null: all goes in messages @param rest what is not done of it, under way; else
+  /// null @return false: nothing was done
+  bool deliver_now(const CollectiveView& collective, Parcels* parcels,
                    base::Deadline::Duration timeout, std::shared_ptr<Operation>& rest);
-  bool show_now(Parcels& parcels, int looks, ShortCall* call);
+  bool show_now(Parcels& parcels, ShortCall* call);
   bool receive_now(DeliverySteps& steps, const Deliveries& all, const CollectiveView& collective,
-                   int looks, std::uint64_t number);
+                   std::uint64_t number);
   /// Somebody who polls asks less of the sockets: the next poll is not far.
   enum class Asks { for_a_poll, before_a_sleep };
+  void look_at_connections(Asks asks);
   bool step_all(Asks asks);
   /// May throw what an operation throws.
   bool step(Asks asks);
@@ -176,7 +189,15 @@ class GroupEngine : public GroupListener,
   void tell_remote_members(const Frame& frame);
   void tell_failure(const GroupFailure& failure);
   void hear_failure();
-  void note(const Fingerprint& ours, Lane lane);
+  /// Writes the call to shared memory, where members on this machine look it up.
+  void note(const Fingerprint& ours, Lane lane) {
+    channels_.own_history().write(ours);
+    const std::deque<std::shared_ptr<Operation>>& in_turn = collectives(lane);
+    const std::uint64_t first =
+        in_turn.empty() ? ours.sequence : in_turn.front()->fingerprint().sequence;
+    channels_.table().lines(lane)[spec_.rank].over.store(first - 1, std::memory_order_release);
+    channels_.own_line().called.store(ours.sequence, std::memory_order_release);
+  }
   void compare_with_waiting();
   void compare_with_history(int rank, const Fingerprint& ours);
   void on_announce(int rank, const Fingerprint& theirs);
@@ -192,11 +213,15 @@ class GroupEngine : public GroupListener,
   void fail_alone(const base::Error& error);
   int whose_victim() const;
   void throw_if_failed() const;
-  /// @param number of the call in the rank's record; 0: it does not stand there yet
+  /// No call fails at once.
+  bool is_sound() const { return !failure_ && !shut_down_ && !channels_.table().has_failed(); }
+  /// @throws the group's first error. @param number of the call in the rank's record; 0: it does
+  /// not stand there yet
   void require_sound(const Fingerprint& fingerprint, std::uint64_t bytes, std::uint64_t number = 0);
   bool idle() const {
     return collectives_[0].empty() && collectives_[1].empty() && point_to_point_.idle();
   }
+  bool has_connections() const { return place_.sharing != Sharing::all; }
   std::deque<std::shared_ptr<Operation>>& collectives(Lane lane) {
     return collectives_[static_cast<std::size_t>(lane)];
   }
@@ -246,9 +271,13 @@ class GroupEngine : public GroupListener,
   GroupChannels channels_;
   const MachineLists machine_lists_;
   const GroupPlace place_;
+  // Asked in each short call.
+  const bool has_posts_;
+  const std::size_t most_beside_posts_;
   std::array<std::deque<std::shared_ptr<Operation>>, kCollectiveLanes> collectives_;
   Lane stepped_ = Lane::prompt;  ///< of these, the one that is being moved
   PointToPoint point_to_point_;
+  std::vector<std::byte> rows_;  ///< for DeliverySteps
   std::optional<GroupFailure> failure_;
   bool refusal_recorded_ = false;  ///< of a call after the failure
   bool shut_down_ = false;

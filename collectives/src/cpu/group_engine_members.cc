@@ -114,6 +114,7 @@ void GroupEngine::on_announce(int rank, const Fingerprint& theirs) {
     compare(rank, theirs, *ours);
   } else {
     announced_[rank] = theirs;
+    world_->record().set_awaited(theirs, recorded_group_, global_rank(rank));
     base::log::debug(base::log::Component::kCollectives,
                      "group '{}': rank {} waits in {}, to which rank {} has not come", spec_.name,
                      global_rank(rank), theirs.describe(), global_rank(spec_.rank));

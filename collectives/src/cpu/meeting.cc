@@ -1,7 +1,6 @@
 #include "meeting.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "disagreement.h"
@@ -9,31 +8,19 @@
 
 namespace dtrun::collectives::cpu {
 
-namespace {
-
-/// That turn, or a later one. Numbers go around at 2^32; members are never far apart.
-bool is_at_or_past(Turn theirs, Turn turn) {
-  return static_cast<std::int32_t>(theirs - turn) >= 0;
-}
-
-Turn later(Turn one, Turn other) {
-  return is_at_or_past(one, other) ? one : other;
-}
-
-}  // namespace
-
 Meeting::Meeting(World& world, const GroupSpec& spec, GroupTable& table, Lane lane)
     : world_(world),
       spec_(spec),
       rank_(spec.rank),
       lines_(table.lines(lane)),
-      posts_(table.posts(lane)),
-      stride_(GroupTable::post_stride(lane)),
       ahead_(GroupTable::ahead(lane)),
       counts_(table.post_counts[static_cast<std::size_t>(lane)]) {
   if (spec.world_ranks.size() < 2 || !world.all_linked(spec.world_ranks)) return;
-  for (const int world_rank : spec.world_ranks)
-    members_.push_back({&world.doorbell(world_rank), nullptr, nullptr});
+  Post* posts = table.posts(lane);
+  for (const int world_rank : spec.world_ranks) {
+    members_.push_back({&world.doorbell(world_rank), posts, nullptr, nullptr});
+    posts += GroupTable::post_stride(lane);
+  }
   size_ = static_cast<int>(members_.size());
 }
 
@@ -53,7 +40,7 @@ std::byte* Meeting::payloads_of(int rank) {
   return member.payloads;
 }
 
-bool Meeting::begin_turn(std::size_t payload, Room room) {
+bool Meeting::begin_awaited_turn(std::size_t payload, Room room) {
   const Turn next = turn_ + 1;
   const bool fits = fits_in_post(payload);
   if (!fits) open_payloads();
@@ -97,51 +84,11 @@ void Meeting::compare_with_those_behind() const {
   }
 }
 
-/// Its words are mixed side by side: one after the other they would take longer than a post.
-void Meeting::hash(const Fingerprint& print) {
-  const std::uint64_t kinds = static_cast<std::uint64_t>(print.kind) |
-                              static_cast<std::uint64_t>(print.dtype) << 8 |
-                              static_cast<std::uint64_t>(print.reduce_op) << 16 |
-                              std::uint64_t{static_cast<std::uint32_t>(print.root)} << 32;
-  const std::uint64_t mixed = (print.sequence ^ hash_) * 0x9e3779b97f4a7c15U ^
-                              std::rotl(kinds * 0xbf58476d1ce4e5b9U, 13) ^
-                              std::rotl(print.counts * 0x94d049bb133111ebU, 29) ^
-                              std::rotl(print.shape * 0xd6e8feb86659fd93U, 43);
-  hash_ = (mixed ^ mixed >> 32) * 0x9e3779b97f4a7c15U;
-  hash_ ^= hash_ >> 32;
-}
-
-void Meeting::pass(const Fingerprint& fingerprint) {
-  if (possible()) hash(fingerprint);
-}
-
 void Meeting::disagree(int peer, Turn turn) const {
   const Post& theirs = post_of(peer, turn);
   const Post& ours = post_of(rank_, turn);
   if (theirs.head.before != ours.head.before) throw EarlierDisagreement{peer};
   throw Disagreement{peer, theirs.fingerprint(), ours.fingerprint()};
-}
-
-void Meeting::show_post(const Fingerprint& fingerprint) {
-  Post& post = post_of(rank_);
-  post.show(static_cast<std::uint32_t>(hash_), fingerprint);
-  post.turn.store(turn_, std::memory_order_seq_cst);
-  claim_next_post();
-  hash(fingerprint);
-}
-
-void Meeting::end_post(Needed needed) {
-  if (size() <= kMostWoken) return ring_sleepers();
-  const bool last = counts_.is_last(slot_of(turn_), size());
-  if (last || needed == Needed::alone) ring_sleepers();
-}
-
-/// Takes its line back from the caches of those who have read it, while the caller does something
-/// else.
-void Meeting::claim_next_post() const {
-#if defined(__x86_64__)
-  asm volatile("prefetchw %0" : : "m"(post_of(rank_, turn_ + 1)));
-#endif
 }
 
 void Meeting::open_stage() {
@@ -178,11 +125,6 @@ const std::byte* Meeting::stage_of(int peer) {
 
 const std::byte* Meeting::tensor_at(int rank, Offset offset) {
   return world_.tensor_at(spec_.world_ranks[static_cast<std::size_t>(rank)], offset);
-}
-
-void Meeting::ring_sleepers() const {
-  for (int peer = 0; peer < size(); ++peer)
-    if (peer != rank_) members_[static_cast<std::size_t>(peer)].doorbell->ring_sleepers();
 }
 
 }  // namespace dtrun::collectives::cpu

@@ -23,6 +23,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -60,7 +61,14 @@ class Meeting {
   /// @return false: somebody is too far behind to have read what this would overwrite
   /// @throws Disagreement, EarlierDisagreement about a turn before; Error kSystem when the machine
   /// has no more memory
-  bool begin_turn(std::size_t payload, Room room);
+  bool begin_turn(std::size_t payload, Room room) {
+    const Turn next = turn_ + 1;
+    if (!fits_in_post(payload) || is_blocked_ || !is_at_or_past(all_came_, next - ahead_))
+      return begin_awaited_turn(payload, room);
+    turn_ = awaited_ = next;
+    payloads_.skip(next);
+    return true;
+  }
   /// Where this turn's payload goes.
   std::byte* payload(std::size_t bytes) { return payload_of(rank_, bytes); }
   /// What the post says of the parts that this rank gives; before post(). @param bytes as
@@ -83,7 +91,10 @@ class Meeting {
     post_of(rank_).laid_pieces().store(laid, std::memory_order_seq_cst);
   }
   /// All are.
-  void end_post(Needed needed);
+  void end_post(Needed needed) {
+    if (size() <= kMostWoken || counts_.is_last(slot_of(turn_), size()) || needed == Needed::alone)
+      ring_sleepers();
+  }
   /// Of a peer that has come.
   std::uint32_t laid_pieces(int peer) const {
     return post_of(peer).laid_pieces().load(std::memory_order_seq_cst);
@@ -94,6 +105,9 @@ class Meeting {
     compare(peer, turn_);
     return true;
   }
+  /// Of a peer that may be ahead: its post of a coming turn is on its way while this rank works on
+  /// this one. Not for peers that wait for this rank: they could not write what is not read yet.
+  void fetch_early(int peer) const { __builtin_prefetch(&post_of(peer, turn_ + kFetchedAhead)); }
   bool has_come(int peer) const { return has_come(peer, turn_); }
   /// The peer has come to the next turn, which this rank has not begun.
   bool is_ahead(int peer) const { return has_come(peer, turn_ + 1); }
@@ -144,14 +158,20 @@ class Meeting {
   const std::byte* tensor_at(int rank, Offset offset);
 
   /// A collective has gone by messages instead.
-  void pass(const Fingerprint& fingerprint);
+  void pass(const Fingerprint& fingerprint) {
+    if (possible()) hash(fingerprint);
+  }
 
   TransportCounters& counters() { return counters_; }
 
  private:
+  /// A short call takes half the time that a line needs from core to core, so one turn would not
+  /// be early enough.
+  static constexpr Turn kClaimedAhead = 4, kFetchedAhead = 2;
   /// Payloads and stage are made out when first needed.
   struct Member {
     Doorbell* doorbell = nullptr;
+    Post* posts = nullptr;
     std::byte* payloads = nullptr;
     std::byte* stage = nullptr;
   };
@@ -160,16 +180,35 @@ class Meeting {
   /// Which of its posts a rank uses in that turn.
   Turn slot_of(Turn turn) const { return turn & (posts_of(ahead_) - 1); }
   Post& post_of(int rank, Turn turn) const {
-    return posts_[static_cast<std::size_t>(rank) * stride_ + slot_of(turn)];
+    return members_[static_cast<std::size_t>(rank)].posts[slot_of(turn)];
   }
   Post& post_of(int rank) const { return post_of(rank, turn_); }
   /// That turn is at most as far from this rank's as one may be ahead.
   bool has_come(int peer, Turn turn) const {
     return post_of(peer, turn).turn.load(std::memory_order_seq_cst) == turn;
   }
-  void show_post(const Fingerprint& fingerprint);
+  void show_post(const Fingerprint& fingerprint) {
+    Post& post = post_of(rank_);
+    post.show(static_cast<std::uint32_t>(hash_), fingerprint);
+    post.turn.store(turn_, std::memory_order_seq_cst);
+    claim_coming_post();
+    hash(fingerprint);
+  }
+  /// That turn, or a later one. Numbers go around at 2^32; members are never far apart.
+  static bool is_at_or_past(Turn theirs, Turn turn) {
+    return static_cast<std::int32_t>(theirs - turn) >= 0;
+  }
+  static Turn later(Turn one, Turn other) { return is_at_or_past(one, other) ? one : other; }
+  /// As begin_turn(), where the payload takes room or others must have come.
+  bool begin_awaited_turn(std::size_t payload, Room room);
   bool have_all_come(Turn needed);
-  void claim_next_post() const;
+  /// Takes the line of a coming post back from the caches of those who have read it, while the
+  /// caller does something else.
+  void claim_coming_post() const {
+#if defined(__x86_64__)
+    asm volatile("prefetchw %0" : : "m"(post_of(rank_, turn_ + kClaimedAhead)));
+#endif
+  }
   void open_payloads();
   std::byte* payloads_of(int rank);
   /// Of a turn to which both have come.
@@ -177,25 +216,32 @@ class Meeting {
     if (!(post_of(peer, turn).head == post_of(rank_, turn).head)) disagree(peer, turn);
   }
   static constexpr std::uint64_t kMostPieces = 256;
-  std::uint64_t word_of_pieces(std::uint32_t laid) const { return step_ * kMostPieces + laid; }
+  std::uint64_t word_of_pieces(std::uint32_t laid) const {
+    return step_ * kMostPieces + laid;
+  }
   [[noreturn]] void disagree(int peer, Turn turn) const;
-  static constexpr bool fits_in_post(std::size_t payload) { return payload <= Post::kInline; }
+  static constexpr bool fits_in_post(std::size_t payload) {
+    return payload <= Post::kInline;
+  }
   std::byte* payload_of(int rank, std::size_t bytes) {
     Post& post = post_of(rank);
     if (fits_in_post(bytes)) return post.payload;
     return payloads_of(rank) + post.place * PayloadRing::kLine;
   }
-  std::byte* half_of(std::byte* stage) const { return stage + (step_ % 2) * kStageBytes; }
-  void ring_sleepers() const;
+  std::byte* half_of(std::byte* stage) const {
+    return stage + (step_ % 2) * kStageBytes;
+  }
+  void ring_sleepers() const {
+    for (int peer = 0; peer < size(); ++peer)
+      if (peer != rank_) members_[static_cast<std::size_t>(peer)].doorbell->ring_sleepers();
+  }
   void hash(const Fingerprint& fingerprint);
 
   World& world_;
   const GroupSpec& spec_;
   const int rank_;
   MemberLine* const lines_;
-  Post* const posts_;
-  const std::size_t stride_;  ///< of a member's posts
-  const Turn ahead_;          ///< how many turns this rank may be ahead of the last one
+  const Turn ahead_;  ///< how many turns this rank may be ahead of the last one
   GroupTable::PostCounts& counts_;
   int size_ = 0;  ///< 0: not possible
   std::vector<Member> members_;
@@ -210,5 +256,19 @@ class Meeting {
   std::uint64_t hash_ = 0;  ///< of all collectives so far
   TransportCounters counters_;
 };
+
+/// Its words are mixed side by side: one after the other they would take longer than a post.
+inline void Meeting::hash(const Fingerprint& print) {
+  const std::uint64_t kinds = static_cast<std::uint64_t>(print.kind) |
+                              static_cast<std::uint64_t>(print.dtype) << 8 |
+                              static_cast<std::uint64_t>(print.reduce_op) << 16 |
+                              std::uint64_t{static_cast<std::uint32_t>(print.root)} << 32;
+  const std::uint64_t mixed = (print.sequence ^ hash_) * 0x9e3779b97f4a7c15U ^
+                              std::rotl(kinds * 0xbf58476d1ce4e5b9U, 13) ^
+                              std::rotl(print.counts * 0x94d049bb133111ebU, 29) ^
+                              std::rotl(print.shape * 0xd6e8feb86659fd93U, 43);
+  hash_ = (mixed ^ mixed >> 32) * 0x9e3779b97f4a7c15U;
+  hash_ ^= hash_ >> 32;
+}
 
 }  // namespace dtrun::collectives::cpu

@@ -28,6 +28,12 @@ static_assert(sizeof(MessageHeader) == 88);
 struct Progress {
   std::size_t bytes = 0;  ///< header and payload
   std::size_t payload_bytes = 0;
+
+  Progress& operator+=(const Progress& other) {
+    bytes += other.bytes;
+    payload_bytes += other.payload_bytes;
+    return *this;
+  }
 };
 
 class OutgoingMessage {

@@ -14,8 +14,9 @@ std::uint16_t parcel_of(const Deliveries& all, const CollectiveView& collective,
   std::size_t bytes = 0;
   for (int i = 0; i < all.sends(); ++i) {
     const Buffer& part = collective.inputs[static_cast<std::size_t>(all.send(i).index)];
-    if (i > 0 && part.bytes() != bytes) return Post::kInMessages;
-    bytes = part.bytes();
+    const std::size_t its_bytes = static_cast<std::size_t>(part.count) * situation.item_bytes;
+    if (i > 0 && its_bytes != bytes) return Post::kInMessages;
+    bytes = its_bytes;
   }
   const std::size_t together = bytes * static_cast<std::size_t>(all.sends());
   const bool fit = together <= Parcels::kMostBytes &&
@@ -30,10 +31,6 @@ Parcels::Parcels(const CollectiveView& collective, const Situation& situation, i
       all_(situation.kind, rank, situation.place.ranks, collective.root(), situation.empty_parts),
       size_(situation.place.ranks),
       part_bytes_(parcel_of(all_, collective_, situation)) {}
-
-std::size_t Parcels::laid_bytes() const {
-  return are_in_messages() ? 0 : static_cast<std::size_t>(all_.sends()) * part_bytes_;
-}
 
 bool Parcels::show(Meeting& meeting, Meeting::Room room) {
   const std::size_t laid = laid_bytes();
@@ -55,6 +52,7 @@ bool Parcels::show(Meeting& meeting, Meeting::Room room) {
 
 Parcels::Found Parcels::take(int peer, std::span<std::byte> part, Meeting& meeting) const {
   if (!meeting.look(peer)) return Found::nothing;
+  if (collective_.kind() != OpKind::all_to_all) meeting.fetch_early(peer);
   const std::uint16_t bytes = meeting.parcel(peer);
   if (bytes == Post::kInMessages) return Found::word_of_message;
   if (bytes != part.size())
@@ -66,10 +64,6 @@ Parcels::Found Parcels::take(int peer, std::span<std::byte> part, Meeting& meeti
   std::memcpy(part.data(), meeting.payload(peer, parts * bytes) + number * bytes, bytes);
   meeting.counters().shared_memory_bytes_received += bytes;
   return Found::part;
-}
-
-void Parcels::end(Meeting& meeting) const {
-  if (all_.receives() == size_ - 1) meeting.met();
 }
 
 }  // namespace dtrun::collectives::cpu

@@ -95,6 +95,7 @@ void PointToPoint::add(std::shared_ptr<SendOperation> send) {
   Peer& peer = peers_[static_cast<std::size_t>(send->destination())];
   if (send->destination() != rank_) {
     peer.sends.push_back(std::move(send));
+    ++sending_;
     return;
   }
   // To oneself: the message waits for its receive aside.
@@ -113,11 +114,6 @@ void PointToPoint::add(std::shared_ptr<ReceiveOperation> receive) {
   receives_.push_back(std::move(receive));
 }
 
-bool PointToPoint::sending() const {
-  return std::any_of(peers_.begin(), peers_.end(),
-                     [](const Peer& peer) { return !peer.sends.empty(); });
-}
-
 std::vector<std::shared_ptr<Operation>> PointToPoint::operations() const {
   std::vector<std::shared_ptr<Operation>> all(receives_.begin(), receives_.end());
   for (const Peer& peer : peers_) all.insert(all.end(), peer.sends.begin(), peer.sends.end());
@@ -126,6 +122,7 @@ std::vector<std::shared_ptr<Operation>> PointToPoint::operations() const {
 
 void PointToPoint::clear() {
   receives_.clear();
+  sending_ = 0;
   for (Peer& peer : peers_) peer = Peer();
 }
 
@@ -166,6 +163,7 @@ bool PointToPoint::step_sends(GroupChannels& channels, Peer& peer) {
       continue;
     }
     next = peer.sends.erase(next);
+    --sending_;
     finished_(*send);
   }
   return moved;

@@ -97,8 +97,7 @@ class PointToPoint {
   void add(std::shared_ptr<SendOperation> send);
   void add(std::shared_ptr<ReceiveOperation> receive);
   bool step(GroupChannels& channels);
-  bool idle() const { return receives_.empty() && !sending(); }
-  bool sending() const;
+  bool idle() const { return receives_.empty() && sending_ == 0; }
   /// Every operation in flight.
   std::vector<std::shared_ptr<Operation>> operations() const;
   /// Forgets them all; for a group that has failed.
@@ -131,6 +130,7 @@ class PointToPoint {
   const int rank_;
   const Finished finished_;
   std::vector<Peer> peers_;
+  std::size_t sending_ = 0;                                  ///< sends in flight
   std::vector<std::shared_ptr<ReceiveOperation>> receives_;  ///< in the order they were posted
 };
 

@@ -47,6 +47,7 @@ void RingSendChannel::claim_next_lines() const {
     const std::size_t position = (written_ + line * kLine) & (ring_.capacity - 1);
     asm volatile("prefetchw %0" : : "m"(ring_.bytes()[position]));
   }
+  asm volatile("prefetchw %0" : : "m"(ring_.mark(told_ + 1)));
 #endif
 }
 
@@ -76,11 +77,18 @@ std::size_t RingSendChannel::write(Bytes first, Bytes second) {
       put_now += put(second.subspan(offset, std::min(second.size() - offset, budget - put_now)));
     }
     taken += put_now;
-    ring_.written.store(written_, std::memory_order_seq_cst);
-    peer_.ring_sleepers();
+    tell_written();
   }
   claim_next_lines();
   return taken;
+}
+
+void RingSendChannel::tell_written() {
+  RingHeader::Mark& mark = ring_.mark(++told_);
+  // Release: who is behind may read this before the number of eight marks later is there.
+  mark.written.store(written_, std::memory_order_release);
+  mark.number.store(told_, std::memory_order_seq_cst);
+  peer_.ring_sleepers();
 }
 
 // What the sender has not been told of is no room to it.
@@ -88,20 +96,33 @@ std::size_t RingReceiveChannel::most_at_once() const {
   return ring_.capacity - untold_bytes(ring_);
 }
 
+bool RingReceiveChannel::hear_written() {
+  const RingHeader::Mark& mark = ring_.mark(heard_ + 1);
+  const std::uint32_t number = mark.number.load(std::memory_order_seq_cst);
+  if (static_cast<std::int32_t>(number - heard_) <= 0) return false;
+  heard_ = number;
+  // A mark that was used again has told of more than the next ones that are still to be heard.
+  written_ = std::max(written_, mark.written.load(std::memory_order_acquire));
+  return true;
+}
+
 bool RingReceiveChannel::has(std::size_t bytes) {
-  if (written_ - read_ >= bytes) return true;
-  written_ = ring_.written.load(std::memory_order_seq_cst);
-  return written_ - read_ >= bytes;
+  while (written_ - read_ < bytes)
+    if (!hear_written()) return false;
+  return true;
+}
+
+bool RingReceiveChannel::empty() const {
+  return written_ == read_ && std::ranges::all_of(ring_.marks, [this](const auto& mark) {
+           return mark.written.load(std::memory_order_seq_cst) <= read_;
+         });
 }
 
 std::size_t RingReceiveChannel::read(std::span<std::byte> target) {
   if (target.size() > ring_.capacity) target = target.first(std::min(target.size(), kBurstBytes));
   std::size_t filled = 0;
   while (filled < target.size()) {
-    if (written_ == read_) {
-      written_ = ring_.written.load(std::memory_order_seq_cst);
-      if (written_ == read_) break;
-    }
+    if (!has(1)) break;
     const std::size_t position = read_ & (ring_.capacity - 1);
     const std::size_t count = std::min({target.size() - filled, std::size_t{written_ - read_},
                                         std::size_t{ring_.capacity - position}, kPublishBytes});

@@ -17,14 +17,25 @@
 namespace dtrun::collectives::cpu {
 
 struct RingHeader {
+  /// How many bytes the producer has written, each time that it has. It uses the marks in turn: a
+  /// line that the consumer has just read would first have to be taken back from its cache.
+  struct alignas(128) Mark {
+    std::atomic<std::uint64_t> written{0};
+    std::atomic<std::uint32_t> number{0};  ///< counts what was told, from 1; stored last
+  };
+  static constexpr std::uint32_t kMarks = 8;
+  static_assert((kMarks & (kMarks - 1)) == 0, "numbers go around");
+
   std::uint64_t capacity = 0;  ///< a power of two; the bytes follow the header
-  alignas(128) std::atomic<std::uint64_t> written{0};
-  std::atomic<std::uint32_t> withdrawn{0};  ///< 1: the producer's lent payloads are no more
+  Mark marks[kMarks];
+  alignas(128) std::atomic<std::uint32_t> withdrawn{0};  ///< 1: the producer's lent payloads are no
+                                                         ///< more
   alignas(128) std::atomic<std::uint64_t> read{0};
   std::atomic<std::uint64_t> returned{0};  ///< lent payloads that the consumer has fetched
   std::atomic<std::uint32_t> fetches{0};   ///< 1: the consumer can read the producer's memory
 
   std::byte* bytes() { return reinterpret_cast<std::byte*>(this + 1); }
+  Mark& mark(std::uint32_t number) { return marks[number % kMarks]; }
 };
 
 constexpr std::size_t ring_bytes(std::size_t capacity) {
@@ -49,12 +60,14 @@ class RingSendChannel : public SendChannel {
 
  private:
   std::size_t put(Bytes bytes);
+  void tell_written();
   void claim_next_lines() const;
 
   RingHeader& ring_;
   Doorbell& peer_;
   const std::size_t least_lent_;
   std::uint64_t written_ = 0;
+  std::uint32_t told_ = 0;  ///< the last mark's number
   std::uint64_t read_ = 0;  ///< as last seen
   std::uint64_t lent_ = 0;
 };
@@ -73,13 +86,17 @@ class RingReceiveChannel : public ReceiveChannel {
   std::size_t fetch(std::span<std::byte> target, std::uint64_t address) override;
   void give_back() override;
   bool broken() const override { return broken_; }
-  bool empty() const override { return ring_.written.load(std::memory_order_seq_cst) == read_; }
+  bool empty() const override;
 
  private:
+  /// Takes what the next mark says, if it is there. More may lie behind it.
+  bool hear_written();
+
   RingHeader& ring_;
   Doorbell& peer_;
   const PeerMemory* const memory_;
   std::uint64_t written_ = 0;  ///< as last seen
+  std::uint32_t heard_ = 0;    ///< the last mark's number
   std::uint64_t read_ = 0;
   std::uint64_t published_ = 0;  ///< of what is read, what the producer knows
   bool broken_ = false;          ///< the producer has ended, or withdrawn a payload

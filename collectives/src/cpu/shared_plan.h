@@ -24,14 +24,16 @@ class SharedPlan {
  public:
   /// @param way post or stages
   SharedPlan(const CollectiveView& collective, int rank, const Situation& situation, Way way)
-      : collective_(collective),
-        rank_(rank),
-        size_(situation.place.ranks),
-        shown_bytes_(situation.bytes),
-        way_(way),
-        item_bytes_(situation.item_bytes) {
+      : SharedPlan(collective, rank, situation.place.ranks, situation.bytes, situation.item_bytes,
+                   way) {
     if (way == Way::stages) cut_into_steps();
     if (way == Way::post) cut_post();
+  }
+  /// By posts, in one step. @param shown_bytes the most that one member shows: up to post_bytes
+  static SharedPlan by_posts(const CollectiveView& collective, int rank, int size,
+                             std::size_t shown_bytes, std::size_t item_bytes) {
+    static_assert(kDefaultLimits.post_bytes <= kPostPieceBytes, "the whole is one piece");
+    return SharedPlan(collective, rank, size, shown_bytes, item_bytes, Way::post);
   }
 
   const CollectiveView& collective() const { return collective_; }
@@ -66,6 +68,14 @@ class SharedPlan {
     if (kind() == OpKind::reduce) return is_root();
     return true;
   }
+  /// Whether this rank meets that peer by posts: on the stages everybody meets everybody.
+  bool meets(int peer) const { return way_ == Way::stages ? peer != rank_ : needs(peer); }
+  bool meets_nobody() const {
+    return way_ == Way::post &&
+           (kind() == OpKind::broadcast ? is_root() : kind() == OpKind::reduce && !is_root());
+  }
+  /// Who shows what this rank takes waits for nobody, and may be ahead.
+  bool is_one_way() const { return kind() == OpKind::broadcast || kind() == OpKind::reduce; }
   bool is_root() const { return rank_ == collective_.root(); }
   /// Whether others read this peer's buffers in place.
   bool shows(int peer) const {
@@ -119,7 +129,7 @@ class SharedPlan {
 
   /// Calls put(buffer, piece, place, readers) for each piece that this rank lays in that step.
   template <typename Put>
-  void for_each_laid(std::int64_t step, Put put) const {
+  [[gnu::always_inline]] void for_each_laid(std::int64_t step, Put put) const {
     switch (kind()) {
       case OpKind::broadcast:
         if (is_root()) put(input(), whole(input(), step), 0, size_ - 1);
@@ -151,7 +161,7 @@ class SharedPlan {
   /// into the same piece of the output, and copy(peer, place, output, piece) for those that it
   /// copies; the own one, too, where a list has it.
   template <typename Combine, typename Copy>
-  void for_each_taken(std::int64_t step, Combine combine, Copy copy) const {
+  [[gnu::always_inline]] void for_each_taken(std::int64_t step, Combine combine, Copy copy) const {
     switch (kind()) {
       case OpKind::broadcast:
         if (!is_root()) copy(collective_.root(), 0, output(), whole(output(), step));
@@ -178,7 +188,7 @@ class SharedPlan {
   }
 
   /// Byte offset of a place, which is a rank's or, behind those, the combined pieces'.
-  std::size_t offset_of(int place) const {
+  [[gnu::always_inline]] std::size_t offset_of(int place) const {
     if (way_ == Way::stages)
       return static_cast<std::size_t>(place) * static_cast<std::size_t>(piece_) * item_bytes_;
     // Beside a post they lie as the inputs do, one after the other.
@@ -194,6 +204,15 @@ class SharedPlan {
   }
 
  private:
+  SharedPlan(const CollectiveView& collective, int rank, int size, std::size_t shown_bytes,
+             std::size_t item_bytes, Way way)
+      : collective_(collective),
+        rank_(rank),
+        size_(size),
+        shown_bytes_(shown_bytes),
+        way_(way),
+        item_bytes_(item_bytes) {}
+
   /// Pieces begin on cache lines.
   static constexpr std::size_t kLine = 64;
 
@@ -201,7 +220,9 @@ class SharedPlan {
     begin = std::min(begin + step * piece_, end);
     return {begin, std::min(piece_, end - begin)};
   }
-  Piece whole(const Buffer& buffer, std::int64_t step) const { return cut(0, buffer.count, step); }
+  [[gnu::always_inline]] Piece whole(const Buffer& buffer, std::int64_t step) const {
+    return steps_ == 1 ? Piece{0, buffer.count} : cut(0, buffer.count, step);
+  }
   Piece chunk(int owner, std::int64_t step) const {
     const Chunk owned = chunk_of(input().count, size_, owner);
     return cut(owned.begin, owned.end, step);

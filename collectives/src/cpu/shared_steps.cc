@@ -1,155 +1,56 @@
 #include "shared_steps.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <vector>
-
-#include "reduction.h"
 
 namespace dtrun::collectives::cpu {
 
 namespace {
 
-using Piece = SharedPlan::Piece;
-
-std::size_t bytes_of(const SharedPlan& plan, const Piece& piece) {
-  return static_cast<std::size_t>(piece.count) * plan.item_bytes();
-}
-
-std::byte* at(const SharedPlan& plan, const Buffer& buffer, const Piece& piece) {
-  return static_cast<std::byte*>(buffer.data) +
-         static_cast<std::size_t>(piece.begin) * plan.item_bytes();
-}
-
-/// @param area this rank's: a post's payload, or a half of a stage
-void lay(const SharedPlan& plan, Meeting& meeting, std::int64_t step, std::byte* area) {
-  plan.for_each_laid(step, [&](const Buffer& from, const Piece& piece, int place, int readers) {
-    const std::size_t bytes = bytes_of(plan, piece);
-    if (bytes == 0) return;
-    std::memcpy(area + plan.offset_of(place), at(plan, from, piece), bytes);
-    meeting.counters().shared_memory_bytes_sent += bytes * static_cast<std::size_t>(readers);
-  });
-}
-
-/// The pieces in rank order: this rank's own, and the others' where they lie in their areas.
-template <typename AreaOf>
-void combine(const SharedPlan& plan, Meeting& meeting, const Buffer& own, const Piece& piece,
-             std::size_t offset, AreaOf area_of) {
-  if (piece.count == 0) return;
-  std::array<const void*, 64> few;
-  std::vector<const void*> many;
-  const void** pieces = few.data();
-  if (static_cast<std::size_t>(plan.size()) > few.size()) {
-    many.resize(static_cast<std::size_t>(plan.size()));
-    pieces = many.data();
-  }
-  for (int rank = 0; rank < plan.size(); ++rank)
-    pieces[rank] = rank == plan.rank() ? at(plan, own, piece) : area_of(rank) + offset;
-  reduce_pieces(plan.collective().op(), own.dtype, at(plan, plan.output(), piece), pieces,
-                plan.size(), piece.count);
-  meeting.counters().shared_memory_bytes_received +=
-      bytes_of(plan, piece) * static_cast<std::size_t>(plan.size() - 1);
-}
-
-/// @param source where the peer's piece lies; not called for this rank's own
-template <typename Source>
-void copy_piece(const SharedPlan& plan, Meeting& meeting, int peer, const Buffer& output,
-                const Piece& piece, Source source) {
-  const std::size_t bytes = bytes_of(plan, piece);
-  if (bytes == 0) return;
-  if (peer != plan.rank()) {
-    std::memcpy(at(plan, output, piece), source(), bytes);
-    meeting.counters().shared_memory_bytes_received += bytes;
-  } else if (output.data != plan.input().data) {
-    std::memcpy(at(plan, output, piece), at(plan, plan.input(), piece), bytes);
-  }
-}
-
-/// @param area_of a peer's, as lay()'s
-template <typename AreaOf>
-void take_all(const SharedPlan& plan, Meeting& meeting, std::int64_t step, AreaOf area_of) {
-  plan.for_each_taken(
-      step,
-      [&](const Buffer& own, const Piece& piece, int place) {
-        combine(plan, meeting, own, piece, plan.offset_of(place), area_of);
-      },
-      [&](int peer, int place, const Buffer& output, const Piece& piece) {
-        copy_piece(plan, meeting, peer, output, piece,
-                   [&] { return area_of(peer) + plan.offset_of(place); });
-      });
-}
-
 /// What others will read of this rank's.
 void count_shown(const SharedPlan& plan, Meeting& meeting, std::int64_t step) {
-  plan.for_each_laid(step, [&](const Buffer&, const Piece& piece, int, int readers) {
+  plan.for_each_laid(step, [&](const Buffer&, const SharedPlan::Piece& piece, int, int readers) {
     meeting.counters().shared_memory_bytes_sent +=
         bytes_of(plan, piece) * static_cast<std::size_t>(readers);
   });
 }
 
-/// Whether this rank meets that peer by posts: on the stages everybody meets everybody.
-bool meets(int peer, const SharedPlan& plan) {
-  return plan.way() == Way::stages ? peer != plan.rank() : plan.needs(peer);
-}
-
 }  // namespace
 
-bool SharedSteps::show(const SharedPlan& plan, Meeting& meeting, Meeting::Room room) {
-  if (!meeting.begin_turn(plan.laid_bytes(), room)) return false;
-  // The others of a broadcast wait for the root only.
-  const bool alone = plan.kind() == OpKind::broadcast && plan.is_root();
-  const auto needed = alone ? Meeting::Needed::alone : Meeting::Needed::with_all;
-  if (plan.way() == Way::post) {
-    lay_post(plan, meeting, needed);
-  } else {
-    const Places places = places_of(plan, meeting);
-    std::memcpy(meeting.payload(sizeof places), &places, sizeof places);
-    meeting.post(plan.collective().fingerprint, needed);
-  }
-  shown_ = true;
-  return true;
-}
-
-void SharedSteps::lay_post(const SharedPlan& plan, Meeting& meeting, Meeting::Needed needed) {
+void SharedSteps::lay_in_pieces(const SharedPlan& plan, Meeting& meeting) {
+  if (!plan.shows(plan.rank())) return post(plan, meeting);
   std::byte* const payload = meeting.payload(plan.shown_bytes());
-  lay(plan, meeting, 0, payload);
-  if (plan.steps() == 1 || !plan.shows(plan.rank()))
-    return meeting.post(plan.collective().fingerprint, needed);
-  meeting.begin_post(plan.collective().fingerprint);
-  for (std::int64_t step = 1; step < plan.steps(); ++step) {
+  for (std::int64_t step = 0; step < plan.steps(); ++step) {
     lay(plan, meeting, step, payload + plan.offset_of_step(step));
-    meeting.tell_pieces(static_cast<std::uint32_t>(step + 1));
+    if (step == 0)
+      meeting.begin_post(plan.collective().fingerprint);
+    else
+      meeting.tell_pieces(static_cast<std::uint32_t>(step + 1));
   }
-  meeting.end_post(needed);
+  meeting.end_post(needed_of(plan));
+  shown_ = true;
 }
 
-bool SharedSteps::all_came(const SharedPlan& plan, Meeting& meeting) {
-  for (; seen_ < plan.size(); ++seen_) {
-    if (!meets(seen_, plan)) continue;
-    if (!meeting.look(seen_)) return false;
+bool SharedSteps::take_pieces(const SharedPlan& plan, Meeting& meeting) {
+  for (; step_ < plan.steps(); ++step_) {
+    for (int peer = 0; peer < plan.size(); ++peer)
+      if (!has_laid(peer, plan, meeting)) return false;
+    take_all(plan, meeting, step_, [&](int peer) {
+      return meeting.payload(peer, plan.shown_bytes()) + plan.offset_of_step(step_);
+    });
   }
   return true;
-}
-
-bool SharedSteps::take(const SharedPlan& plan, Meeting& meeting) {
-  if (!all_came(plan, meeting)) return false;
-  if (plan.takes_all_posts()) meeting.met();
-  return plan.way() != Way::post || take_posts(plan, meeting);
 }
 
 bool SharedSteps::has_laid(int peer, const SharedPlan& plan, const Meeting& meeting) const {
   return plan.steps() == 1 || !plan.needs(peer) || meeting.laid_pieces(peer) > step_;
 }
 
-bool SharedSteps::take_posts(const SharedPlan& plan, Meeting& meeting) {
-  for (; step_ < plan.steps(); ++step_) {
-    for (int peer = 0; plan.steps() > 1 && peer < plan.size(); ++peer)
-      if (!has_laid(peer, plan, meeting)) return false;
-    take_all(plan, meeting, step_, [&](int peer) {
-      return meeting.payload(peer, plan.shown_bytes()) + plan.offset_of_step(step_);
-    });
-  }
+bool SharedSteps::show_places(const SharedPlan& plan, Meeting& meeting) {
+  if (!meeting.begin_turn(sizeof(Places), Meeting::Room::least)) return false;
+  const Places places = places_of(plan, meeting);
+  std::memcpy(meeting.payload(sizeof places), &places, sizeof places);
+  post(plan, meeting);
   return true;
 }
 
@@ -186,9 +87,11 @@ SharedSteps::Progress SharedSteps::advance(const SharedPlan& plan, Meeting& meet
   const bool shows = !shown_;
   if (shows) {
     if (plan.way() == Way::stages) meeting.open_stage();
-    if (!show(plan, meeting, Meeting::Room::least)) return Progress::waiting;
+    const bool has_shown = plan.way() == Way::post ? show_post(plan, meeting, Meeting::Room::least)
+                                                   : show_places(plan, meeting);
+    if (!has_shown) return Progress::waiting;
   }
-  if (!take(plan, meeting)) return shows ? Progress::moved : Progress::waiting;
+  if (!take_posts(plan, meeting)) return shows ? Progress::moved : Progress::waiting;
   met_ = true;
   in_place_ = plan.way() == Way::stages && all_lie_in_place(plan, meeting);
   return plan.way() == Way::post ? Progress::done : Progress::moved;
@@ -258,14 +161,14 @@ void SharedSteps::take_in_place(const SharedPlan& plan, Meeting& meeting) const 
   if (second_part_ && step_ + 1 == plan.steps_in_place()) count_shown(plan, meeting, step_ + 1);
   plan.for_each_taken(
       second_part_ ? step_ + 1 : step_,
-      [&](const Buffer& own, const Piece& piece, int) {
+      [&](const Buffer& own, const SharedPlan::Piece& piece, int) {
         if (second_part_) return;
         combine(plan, meeting, own, piece, 0, [&](int peer) {
           return bytes_at(peer, places_of(peer, meeting).input,
                           at(plan, own, piece) - plan.first_input());
         });
       },
-      [&](int peer, int, const Buffer& output, const Piece& piece) {
+      [&](int peer, int, const Buffer& output, const SharedPlan::Piece& piece) {
         if (plan.has_second_part() && !second_part_) return;
         const auto distance =
             static_cast<std::ptrdiff_t>(static_cast<std::size_t>(piece.begin) * plan.item_bytes());
@@ -284,7 +187,7 @@ bool SharedSteps::waits_for(int peer, const SharedPlan& plan, Meeting& meeting) 
   }
   // Before this rank has shown anything, it waits for those that are far behind.
   if (!shown_) return meeting.is_behind(peer);
-  if (!meets(peer, plan)) return false;
+  if (!plan.meets(peer)) return false;
   const bool has_come = meeting.has_come(peer);
   return !has_come || (plan.way() == Way::post && !has_laid(peer, plan, meeting));
 }

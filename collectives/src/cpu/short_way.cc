@@ -1,6 +1,8 @@
-// The short way of a group's engine: a blocking collective by posts, parcels or short messages runs
-// on the caller's stack, under the engine's lock, without clock, queue or allocation. If a member
-// is late, the rest of the collective becomes an ordinary Operation.
+// The short way of a group's engine: a blocking collective by posts, parcels or short messages, in
+// rings or on connections, runs on the caller's stack, under the engine's lock, without clock,
+// queue or allocation. If a member is late, the rest of the collective becomes an ordinary
+// Operation.
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -35,11 +37,18 @@ Collective owned(const CollectiveView& collective, int ranks, Deadline::Duration
   return owned;
 }
 
+/// Most of them ask the kernel: together they take some tens of microseconds.
+constexpr int kConnectionLooks = 40;
+
 /// How long a rank polls on the short way.
 class Looks {
  public:
   explicit Looks(Crowding crowding, int most = std::numeric_limits<int>::max())
       : crowding_(crowding), most_(most) {}
+  static Looks of_a_collective(Crowding crowding, bool has_connections) {
+    const int looks = looks_of(crowding);
+    return Looks(crowding, has_connections ? std::min(looks, kConnectionLooks) : looks);
+  }
 
   /// Pauses after a look in vain. @param call is timed once the wait is no longer one of moments
   /// @return whether to look once more
@@ -64,11 +73,6 @@ class Looks {
 
 }  // namespace
 
-Situation GroupEngine::situation_of(const CollectiveView& collective) {
-  return collectives::situation_of(collective, place_, world_->crowding(),
-                                   world_->costs().limits());
-}
-
 void GroupEngine::log_way(const CollectiveView& collective, const Situation& situation,
                           Way way) const {
   base::log::debug(base::log::Component::kCollectives, "group '{}': {} goes {}", spec_.name,
@@ -82,56 +86,62 @@ void GroupEngine::log_in_place(const Fingerprint& fingerprint) const {
 }
 
 bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration timeout) {
-  if (!meeting(Lane::prompt).possible()) return false;
-  std::shared_ptr<Operation> rest;
-  if (collective.peers != nullptr) {
-    require_own_process();
-    if (!deliver_now(collective, nullptr, looks_of(world_->crowding()), timeout, rest))
-      return false;
-    if (rest) wait(*rest, Deadline::never());
-    return true;
+  if (collective.peers != nullptr) return deliver_now(collective, nullptr, timeout);
+  if (has_posts_ && all_know_the_bytes(collective.kind())) {
+    // As choose_way() would say, of which this is the first question. Longer ones are asked below.
+    const std::size_t item_bytes = tensors::item_size(collective.fingerprint.dtype);
+    const std::size_t shown = static_cast<std::size_t>(shown_elements(collective)) * item_bytes;
+    if (shown <= most_beside_posts_) {
+      meet_now(SharedPlan::by_posts(collective, spec_.rank, size(), shown, item_bytes), timeout);
+      return true;
+    }
   }
   const Situation situation = situation_of(collective);
-  const Algorithm algorithm = choose_algorithm(situation);
-  const bool delivers =
-      algorithm.way == Way::parcels ||
-      (algorithm.way == Way::messages && Deliveries::make_up(situation.kind) && size() > 1);
-  if (algorithm.way != Way::post && !delivers) return false;
-  require_own_process();
-  std::optional<Parcels> parcels;
-  if (algorithm.way == Way::parcels) parcels.emplace(collective, situation, spec_.rank);
-  if (!delivers) {
-    meet_now(collective, situation, algorithm.looks, timeout, rest);
-  } else if (!deliver_now(collective, parcels ? &*parcels : nullptr, algorithm.looks, timeout,
-                          rest)) {
-    return false;
+  const Way way = choose_way(situation);
+  if (way == Way::post) {
+    meet_now(SharedPlan(collective, spec_.rank, situation, way), timeout);
+    return true;
   }
+  if (way == Way::parcels) {
+    Parcels parcels(collective, situation, spec_.rank);
+    return deliver_now(collective, &parcels, timeout);
+  }
+  return way == Way::messages && size() > 1 && lane_of(situation) == Lane::prompt &&
+         deliver_now(collective, nullptr, timeout);
+}
+
+void GroupEngine::meet_now(const SharedPlan& plan, Deadline::Duration timeout) {
+  require_own_process();
+  const CollectiveView& collective = plan.collective();
+  if (says_ways_) [[unlikely]]
+    log_way(collective, situation_of(collective), Way::post);
+  std::shared_ptr<Operation> rest;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!is_sound()) [[unlikely]]
+      require_sound(collective.fingerprint, plan.shown_bytes());
+    SharedSteps steps;
+    std::uint64_t number = 0;
+    if (is_eventless() && take_now(plan, steps, number)) return;
+    if (collective.short_call != nullptr) collective.short_call->wait();
+    rest = std::make_shared<SharedOperation>(shared_from_this(), owned(collective, size(), timeout),
+                                             situation_of(collective), Way::post, steps);
+    rest->record_number = number;
+    enqueue(rest);
+  }
+  wait(*rest, Deadline::never());
+}
+
+bool GroupEngine::deliver_now(const CollectiveView& collective, Parcels* parcels,
+                              Deadline::Duration timeout) {
+  require_own_process();
+  std::shared_ptr<Operation> rest;
+  if (!deliver_now(collective, parcels, timeout, rest)) return false;
   if (rest) wait(*rest, Deadline::never());
   return true;
 }
 
-bool GroupEngine::is_eventless() const {
-  return idle() && announced_.empty() && !channels_.anybody_left() &&
-         channels_.table().long_waits.load(std::memory_order_acquire) == long_waits_seen_;
-}
-
-void GroupEngine::meet_now(const CollectiveView& collective, const Situation& situation, int looks,
-                           Deadline::Duration timeout, std::shared_ptr<Operation>& rest) {
-  const SharedPlan plan(collective, spec_.rank, situation, Way::post);
-  if (says_ways_) log_way(collective, situation, Way::post);
-  const std::scoped_lock lock(mutex_);
-  require_sound(collective.fingerprint, plan.shown_bytes());
-  SharedSteps steps;
-  std::uint64_t number = 0;
-  if (is_eventless() && take_now(plan, steps, looks, number)) return;
-  if (collective.short_call != nullptr) collective.short_call->wait();
-  rest = std::make_shared<SharedOperation>(shared_from_this(), owned(collective, size(), timeout),
-                                           situation, Way::post, steps);
-  rest->record_number = number;
-  enqueue(rest);
-}
-
-bool GroupEngine::deliver_now(const CollectiveView& collective, Parcels* parcels, int looks,
+bool GroupEngine::deliver_now(const CollectiveView& collective, Parcels* parcels,
                               Deadline::Duration timeout, std::shared_ptr<Operation>& rest) {
   const Deliveries all = collective.peers != nullptr
                              ? Deliveries(*collective.peers)
@@ -139,24 +149,31 @@ bool GroupEngine::deliver_now(const CollectiveView& collective, Parcels* parcels
                                           empty_parts_of(collective.fingerprint));
   const Way way = parcels != nullptr ? Way::parcels : Way::messages;
   DeliverySteps steps(parcels);
+  const std::size_t bytes_of_rows = DeliverySteps::bytes_of_rows(all, collective);
   const std::scoped_lock lock(mutex_);
-  if (!is_eventless() ||
-      !steps.can_begin(all, collective, least_lent_in(collective.kind()), channels_))
+  const std::uint64_t bytes =
+      bytes_of(collective, tensors::item_size(collective.fingerprint.dtype));
+  if (!is_eventless() || bytes_of_rows > DeliverySteps::kMostRowBytes ||
+      !steps.can_begin(all, collective, bytes, least_lent_in(collective.kind()), channels_))
     return false;
-  const std::uint64_t bytes = collective.bytes();
-  require_sound(collective.fingerprint, bytes);
+  if (!is_sound()) [[unlikely]]
+    require_sound(collective.fingerprint, bytes);
   RankRecord& record = world_->record();
   const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
   ShortCall* const call = collective.short_call;
-  if (parcels != nullptr && !show_now(*parcels, looks, call)) return false;
+  // Beside system calls, looks at the clock take no time.
+  if (call != nullptr && has_connections()) call->wait();
+  if (parcels != nullptr && !show_now(*parcels, call)) return false;
   if (says_ways_) log_way(collective, situation_of(collective), way);
-  steps.send(all, collective, channels_);
+  if (bytes_of_rows > rows_.size()) rows_.resize(bytes_of_rows);
+  steps.set_rows(std::span(rows_).first(bytes_of_rows));
+  const bool are_sent = steps.send(all, collective, channels_);
   // As with posts, books are kept while the peers' bytes are on their way.
   note(collective.fingerprint, Lane::prompt);
   if (call != nullptr) call->count(bytes);
   const std::uint64_t number =
       record.pass(collective.fingerprint, recorded_group_, bytes, begun_ns);
-  if (receive_now(steps, all, collective, looks, number)) {
+  if (are_sent && receive_now(steps, all, collective, number)) {
     if (parcels == nullptr) meeting(Lane::prompt).pass(collective.fingerprint);
     record.passed(number);
     return true;
@@ -170,8 +187,8 @@ bool GroupEngine::deliver_now(const CollectiveView& collective, Parcels* parcels
   return true;
 }
 
-bool GroupEngine::show_now(Parcels& parcels, int looks, ShortCall* call) {
-  Looks left(world_->crowding(), looks);
+bool GroupEngine::show_now(Parcels& parcels, ShortCall* call) {
+  Looks left = Looks::of_a_collective(world_->crowding(), has_connections());
   try {
     while (!parcels.show(meeting(Lane::prompt), Meeting::Room::halfway))
       if (!left.again(call)) return false;
@@ -185,16 +202,19 @@ bool GroupEngine::show_now(Parcels& parcels, int looks, ShortCall* call) {
 }
 
 bool GroupEngine::receive_now(DeliverySteps& steps, const Deliveries& all,
-                              const CollectiveView& collective, int looks, std::uint64_t number) {
+                              const CollectiveView& collective, std::uint64_t number) {
   try {
-    Looks left(world_->crowding(), looks);
+    Looks left = Looks::of_a_collective(world_->crowding(), has_connections());
     do {
+      if (has_connections()) look_at_connections(Asks::for_a_poll);
       if (steps.receive(all, collective, channels_)) return true;
     } while (left.again(collective.short_call));
   } catch (const Disagreement&) {
     // The operation finds it again, and reports it.
   } catch (const EarlierDisagreement&) {
   } catch (const base::Error&) {
+    // The kernel does not say what has come: an operation asks again, and reports it.
+    if (has_connections()) return false;
     // A peer's memory cannot be mapped.
     world_->record().go_on(number);
     world_->record().end(number, RankRecord::Outcome::failed);
@@ -207,8 +227,7 @@ void GroupEngine::exchange_now(std::span<ShortMessage> messages) {
   if (!meeting(Lane::prompt).possible()) return;
   require_own_process();
   const std::scoped_lock lock(mutex_);
-  hear_failure();
-  if (failure_ || shut_down_ || channels_.anybody_left() || !idle()) return;
+  if (!is_sound() || channels_.anybody_left() || !idle()) return;
   RankRecord& record = world_->record();
   const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
   const auto end = [&](ShortMessage& message) {
@@ -238,23 +257,22 @@ void GroupEngine::exchange_now(std::span<ShortMessage> messages) {
   }
 }
 
-bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks,
-                           std::uint64_t& number) {
+bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, std::uint64_t& number) {
   RankRecord& record = world_->record();
   // Before the peers see this rank come: in a trace nobody ends before all have begun.
   const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
   ShortCall* const call = plan.collective().short_call;
   try {
-    Looks left(world_->crowding(), looks);
-    while (!steps.show(plan, meeting(Lane::prompt), Meeting::Room::halfway))
+    Looks left = Looks::of_a_collective(world_->crowding(), has_connections());
+    while (!steps.show_post(plan, meeting(Lane::prompt), Meeting::Room::halfway))
       if (!left.again(call)) return false;
     // Bookkeeping is done here because it overlaps with the members' posts.
     note(plan.collective().fingerprint, Lane::prompt);
-    const std::uint64_t bytes = plan.collective().bytes();
+    const std::uint64_t bytes = bytes_of(plan.collective(), plan.item_bytes());
     if (call != nullptr) call->count(bytes);
     number = record.pass(plan.collective().fingerprint, recorded_group_, bytes, begun_ns);
     do {
-      if (steps.take(plan, meeting(Lane::prompt))) {
+      if (steps.take_posts(plan, meeting(Lane::prompt))) {
         record.passed(number);
         return true;
       }

@@ -137,6 +137,7 @@ void Tensor::set_data(const Tensor& data) const {
   body();
   body_->local = data.local();
   body_->spec = data.spec();
+  body_->is_copy = data.body().is_copy;
   body_->forget_moves();
   if (leaf == nullptr) return;
   // The hooks of the leaf get what it keeps.
@@ -145,7 +146,10 @@ void Tensor::set_data(const Tensor& data) const {
 }
 
 Tensor Tensor::detach() const {
-  return is_distributed() ? Tensor(spec(), local()) : Tensor(local());
+  if (!is_distributed()) return local();
+  Tensor detached(spec(), local());
+  if (Graph::is_copy(*this)) Graph::mark_copy(detached);
+  return detached;
 }
 
 void Tensor::backward(BackwardOptions options) const {

@@ -90,6 +90,7 @@ void Graph::exchange(const Tensor& a, const Tensor& b) {
   std::swap(one.producer, other.producer);
   std::swap(one.output, other.output);
   std::swap(one.view, other.view);
+  std::swap(one.is_copy, other.is_copy);
   std::swap(one.version, other.version);
 }
 

@@ -124,6 +124,10 @@ class Graph {
   /// Whether it is a view of another tensor.
   static bool is_view(const Tensor& tensor) { return tensor.body().view != Tensor::View::none; }
   static void mark_view(const Tensor& tensor, const Tensor& base);
+  /// Whether it was made as a view of a distributed tensor, and has copies of what it was to show:
+  /// what is written to it would be lost.
+  static bool is_copy(const Tensor& view) { return view.body().is_copy; }
+  static void mark_copy(const Tensor& view, bool is_copy = true) { view.body_->is_copy = is_copy; }
   /// @throws Error for a view of an operation's result that was changed in place since
   static void check_not_stale(const Tensor& tensor);
   /// Whether no other tensor shares its elements.

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "dtrun/base/check.h"
+#include "plan/quick_plan.h"
 
 namespace dtrun::dtensor::sharding {
 namespace {
@@ -56,20 +57,6 @@ class Chooser {
     return weighed_.empty() ? PlanCost{std::numeric_limits<double>::infinity(), 0} : best().cost;
   }
 
- private:
-  struct Candidate {
-    std::size_t rule;
-    double bound;  ///< seconds that it costs at the least
-  };
-
-  void list_candidates(std::size_t axis) {
-    std::vector<Candidate>& candidates = candidates_.emplace_back();
-    for (std::size_t rule = 0; rule < rules_.size(); ++rule) {
-      if (is_sensible(rules_[rule], axis)) candidates.push_back({rule, bound_of(rule, axis)});
-    }
-    std::ranges::stable_sort(candidates, {}, &Candidate::bound);
-  }
-
   /// A cut is worth trying where an operand has one already; Partial where an operand is just that
   /// and none would have to be padded to it.
   bool is_sensible(const AxisRule& rule, std::size_t axis) const {
@@ -87,6 +74,20 @@ class Chooser {
     if (const Cut* const cut = cut_of(rule)) return any_is_cut_so(*cut, axis);
     if (std::ranges::any_of(rule.inputs, is_cut)) return any_cut;
     return any_partial || std::ranges::none_of(rule.inputs, is_partial);
+  }
+
+ private:
+  struct Candidate {
+    std::size_t rule;
+    double bound;  ///< seconds that it costs at the least
+  };
+
+  void list_candidates(std::size_t axis) {
+    std::vector<Candidate>& candidates = candidates_.emplace_back();
+    for (std::size_t rule = 0; rule < rules_.size(); ++rule) {
+      if (is_sensible(rules_[rule], axis)) candidates.push_back({rule, bound_of(rule, axis)});
+    }
+    std::ranges::stable_sort(candidates, {}, &Candidate::bound);
   }
 
   /// Null unless it is ragged.
@@ -243,8 +244,7 @@ class Chooser {
                         tensors::DType dtype) const {
     if (from == to) return {};
     const CostModel costs = costs_of(dtype);
-    return plan_cost(shape, mesh_shape_, plan_redistribute(shape, mesh_shape_, from, to, costs),
-                     costs);
+    return plan_cost(shape, mesh_shape_, quick_plan(shape, mesh_shape_, from, to, costs), costs);
   }
 
   /// Of the result to where it is wished, and of the gradients: that of the result comes as it is
@@ -346,7 +346,7 @@ class Chooser {
     const CostModel costs = costs_of(of.dtype);
     const PlanCost cost =
         plan_cost(of.shape, mesh_shape_,
-                  plan_redistribute(of.shape, mesh_shape_, layouts_[operand], to, costs), costs);
+                  quick_plan(of.shape, mesh_shape_, layouts_[operand], to, costs), costs);
     known_[operand].emplace_back(to, cost);
     return cost;
   }
@@ -404,6 +404,12 @@ PlanCost cost_of_rules(const Operation& operation, const std::vector<AxisRule>& 
                        const std::vector<int>& mesh_shape, const std::vector<Layout>& layouts,
                        std::span<const LinkRate> links) {
   return Chooser(operation, rules, mesh_shape, layouts, links).cost_of_picked(rule_of_axis);
+}
+
+bool is_tried(const Operation& operation, const std::vector<AxisRule>& rules, std::size_t rule,
+              std::size_t axis, const std::vector<int>& mesh_shape,
+              const std::vector<Layout>& layouts) {
+  return Chooser(operation, rules, mesh_shape, layouts, {}).is_sensible(rules[rule], axis);
 }
 
 }  // namespace dtrun::dtensor::sharding

@@ -36,5 +36,10 @@ PlanCost cost_of_rules(const Operation& operation, const std::vector<AxisRule>& 
                        const std::vector<std::size_t>& rule_of_axis,
                        const std::vector<int>& mesh_shape, const std::vector<Layout>& layouts,
                        std::span<const LinkRate> links = {});
+/// Whether a choice tries the rule along that axis: one that cuts operands is tried where one is
+/// cut there already, and one with Partial operands where one is just that.
+bool is_tried(const Operation& operation, const std::vector<AxisRule>& rules, std::size_t rule,
+              std::size_t axis, const std::vector<int>& mesh_shape,
+              const std::vector<Layout>& layouts);
 
 }  // namespace dtrun::dtensor::sharding

@@ -11,6 +11,7 @@
 #include "dtrun/tensor/cuda.h"
 #include "layout/mesh_coordinate.h"
 #include "mesh/mesh_body.h"
+#include "mesh/planned_group.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -60,17 +61,6 @@ void check_ranks(const ProcessGroup& group, const std::vector<int>& ranks) {
     }
     seen[static_cast<std::size_t>(rank)] = true;
   }
-}
-
-std::vector<MeshAxis> axes_of(const std::vector<int>& shape) {
-  std::vector<MeshAxis> axes;
-  int stride = 1;
-  for (std::size_t a = shape.size(); a-- > 0;) {
-    axes.emplace_back(shape[a], stride);
-    stride *= shape[a];
-  }
-  std::ranges::reverse(axes);
-  return axes;
 }
 
 /// All lines of ranks along the axis, each a list of ranks of the parent.
@@ -328,6 +318,10 @@ bool operator==(const DeviceMesh& a, const DeviceMesh& b) {
   const MeshBody &one = *a.body_, &other = *b.body_;
   if (one.shape != other.shape || one.device_type != other.device_type) return false;
   if (one.root->parent == other.root->parent && one.ranks != other.ranks) return false;
+  // Their ranks are numbered alike, and are none of a job's.
+  if (one.root->parent != other.root->parent &&
+      (is_planned(one.root->parent) || is_planned(other.root->parent)))
+    return false;
   return one.names == other.names && a.ranks() == b.ranks();
 }
 

@@ -6,6 +6,7 @@
 #include "dtrun/collectives/default_group.h"
 #include "dtrun/dtensor/layout/rank_places.h"
 #include "mesh/mesh_body.h"
+#include "mesh/planned_group.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -58,6 +59,13 @@ std::vector<int> ranks_of_both(const DeviceMesh& a, const DeviceMesh& b) {
 }
 
 ProcessGroup joint_group(const DeviceMesh& a, const DeviceMesh& b) {
+  const MeshRoot &one = *a.body()->root, &other = *b.body()->root;
+  if (&one != &other && (is_planned(one.parent) || is_planned(other.parent))) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a move between " + a.to_string() + " and " + b.to_string() +
+                    ", of which one is a planned_mesh()",
+                "its ranks are not those of any other mesh", "slices of one planned_mesh()");
+  }
   const std::vector<int> ranks = ranks_of_both(a, b);
   check_slices(a, b, ranks.size());
   const ProcessGroup* const parent = parent_of_all(ranks, a, b);
@@ -70,7 +78,7 @@ ProcessGroup joint_group(const DeviceMesh& a, const DeviceMesh& b) {
   const RankPlaces known(parent->global_ranks());
   std::vector<int> members;
   for (const int rank : ranks) members.push_back(known.of(rank));
-  return parent->subgroup(members, parent->name() + ".meshes");
+  return group_of_members(*parent, members, parent->name() + ".meshes");
 }
 
 }  // namespace dtrun::dtensor

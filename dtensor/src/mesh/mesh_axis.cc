@@ -91,4 +91,15 @@ std::vector<int> places_of(const std::vector<MeshAxis>& axes) {
   return places;
 }
 
+std::vector<MeshAxis> axes_of(const std::vector<int>& shape) {
+  std::vector<MeshAxis> axes;
+  int stride = 1;
+  for (std::size_t a = shape.size(); a-- > 0;) {
+    axes.emplace_back(shape[a], stride);
+    stride *= shape[a];
+  }
+  std::ranges::reverse(axes);
+  return axes;
+}
+
 }  // namespace dtrun::dtensor

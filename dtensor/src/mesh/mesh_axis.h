@@ -41,4 +41,7 @@ class MeshAxis {
 /// The offsets of all coordinates, row-major, relative to the coordinate of all zeros.
 std::vector<int> places_of(const std::vector<MeshAxis>& axes);
 
+/// Of a row-major grid.
+std::vector<MeshAxis> axes_of(const std::vector<int>& shape);
+
 }  // namespace dtrun::dtensor

@@ -1,6 +1,7 @@
 #include "mesh/mesh_line.h"
 
 #include "dtrun/base/error.h"
+#include "mesh/planned_group.h"
 
 namespace dtrun::dtensor {
 
@@ -12,7 +13,7 @@ const collectives::ProcessGroup& MeshLine::made_group() {
   }
   const std::lock_guard lock(mutex_);
   if (!is_made_.load(std::memory_order_relaxed)) {
-    group_ = parent_.subgroup(ranks_, name_);
+    group_ = group_of_members(parent_, ranks_, name_);
     is_made_.store(true, std::memory_order_release);
   }
   return group_;

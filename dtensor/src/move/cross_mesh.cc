@@ -33,30 +33,40 @@ std::vector<LocalTensor> parts_of(const LocalTensor& tensor, const Box& held,
   return parts;
 }
 
+/// What goes to others, and what comes from them.
+struct Moved {
+  std::span<const LocalTensor> sent, received;
+};
+
+collectives::Work exchange(const Crossing& crossing, tensors::Device device, const Moved& parts,
+                           const collectives::CallOptions& options, const base::CallSite& call) {
+  if (!crossing.group) return {};
+  return crossing.group->all_to_all_agreed({.plan = crossing.digest,
+                                            .dtype = crossing.dtype,
+                                            .device = device,
+                                            .outputs = {crossing.received.peers, parts.received},
+                                            .inputs = {crossing.sent.peers, parts.sent}},
+                                           options, call);
+}
+
 /// Sends this rank's parcels and receives its own.
 /// @param local this rank's part of what the messages start from
 /// @param result of this rank's part of where they lead
 collectives::Work cross(const Crossing& crossing, const LocalTensor& local,
                         const LocalTensor& result, const collectives::CallOptions& options,
                         const base::CallSite& call) {
-  const Crossing::Parcels &to_come = crossing.received, &to_go = crossing.sent;
-  std::span<const LocalTensor> received(&result, to_come.peers.size()),
-      sent(&local, to_go.peers.size());
-  std::vector<LocalTensor> views_of_result, views_of_local;
-  if (!crossing.is_plain) {
-    for (const Box& box : crossing.kept) {
-      shared_part(result, crossing.wanted, box).copy_(shared_part(local, crossing.given, box));
-    }
-    received = views_of_result = parts_of(result, crossing.wanted, to_come.boxes);
-    sent = views_of_local = parts_of(local, crossing.given, to_go.boxes);
+  if (crossing.is_plain) {
+    const Moved whole{{&local, crossing.sent.peers.size()},
+                      {&result, crossing.received.peers.size()}};
+    return exchange(crossing, local.device(), whole, options, call);
   }
-  if (!crossing.group) return {};
-  return crossing.group->all_to_all_agreed({.plan = crossing.digest,
-                                            .dtype = crossing.dtype,
-                                            .device = local.device(),
-                                            .outputs = {to_come.peers, received},
-                                            .inputs = {to_go.peers, sent}},
-                                           options, call);
+  for (const Box& box : crossing.kept) {
+    shared_part(result, crossing.wanted, box).copy_(shared_part(local, crossing.given, box));
+  }
+  const std::vector<LocalTensor> sent = parts_of(local, crossing.given, crossing.sent.boxes),
+                                 received =
+                                     parts_of(result, crossing.wanted, crossing.received.boxes);
+  return exchange(crossing, local.device(), {sent, received}, options, call);
 }
 
 LocalTensor empty_result(const Crossing& crossing, const LocalTensor& local) {

@@ -50,7 +50,9 @@ ExplainedAxis explain_axis(const ChoiceMade& made, const std::vector<std::size_t
     const PlanCost cost =
         sharding::cost_of_rules(made.rules.operation(), rules, picked, made.mesh.shape(),
                                 made.layouts, made.mesh.body()->links);
-    return ExplainedRule{rule_text(rules[rule]), cost.seconds};
+    return ExplainedRule{rule_text(rules[rule]), cost.seconds,
+                         sharding::is_tried(made.rules.operation(), rules, rule, axis,
+                                            made.mesh.shape(), made.layouts)};
   };
   const std::vector<std::string>& names = made.mesh.axis_names();
   ExplainedAxis explained{
@@ -59,7 +61,9 @@ ExplainedAxis explain_axis(const ChoiceMade& made, const std::vector<std::size_t
     if (rule != taken[axis]) explained.lost.push_back(weighed(rule));
   }
   std::erase_if(explained.lost, [](const ExplainedRule& lost) { return std::isinf(lost.seconds); });
-  std::ranges::stable_sort(explained.lost, {}, &ExplainedRule::seconds);
+  std::ranges::stable_sort(explained.lost, {}, [](const ExplainedRule& lost) {
+    return std::pair(!lost.is_tried, lost.seconds);
+  });
   return explained;
 }
 

@@ -78,17 +78,18 @@ std::string call_text(const ExplainedCall& call) {
   for (const ExplainedAxis& axis : call.axes) {
     rules.add({"along " + axis.name, axis.taken.rule, duration_text(axis.taken.seconds), "taken"});
     for (std::size_t i = 0; i < axis.lost.size() && i < kMostLosers; ++i) {
-      rules.add({"", axis.lost[i].rule, duration_text(axis.lost[i].seconds),
-                 i + 1 == kMostLosers && axis.lost.size() > kMostLosers
-                     ? "lost, and " + std::to_string(axis.lost.size() - kMostLosers) + " more"
-                     : "lost"});
+      const ExplainedRule& rule = axis.lost[i];
+      std::string fate = rule.is_tried ? "lost" : "not tried";
+      if (i + 1 == kMostLosers && axis.lost.size() > kMostLosers)
+        fate += ", and " + std::to_string(axis.lost.size() - kMostLosers) + " more";
+      rules.add({"", rule.rule, duration_text(rule.seconds), fate});
     }
   }
   return text + rules.text("  ");
 }
 
 object rule_json(const ExplainedRule& rule) {
-  return object{{"rule", rule.rule}, {"seconds", rule.seconds}};
+  return object{{"rule", rule.rule}, {"seconds", rule.seconds}, {"tried", rule.is_tried}};
 }
 
 object crossing_json(const ExplainedArgument& argument) {

@@ -9,6 +9,7 @@
 #include "dtrun/tensor/ops.h"
 #include "mesh/spec_table.h"
 #include "move/cause.h"
+#include "ops/gradient_layout.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -207,8 +208,15 @@ Tensor Tensor::from_local(const Tensor& given, const DeviceMesh& mesh, const Pla
   }
   check_box(local, spec);
   if (is_guessed && !options.run_check) spec.body()->has_guessed_shape = true;
-  return recorded("from_local", given, Tensor(spec, std::move(local)),
-                  [](const Tensor& gradient) { return gradient.to_local(); });
+  Tensor made(spec, std::move(local));
+  if (options.grad_placements.empty()) {
+    return recorded("from_local", given, std::move(made),
+                    [](const Tensor& gradient) { return gradient.to_local(); });
+  }
+  const Spec lies = spec_of_gradient("from_local", spec, options.grad_placements);
+  return recorded("from_local", given, std::move(made), [lies](const Tensor& gradient) {
+    return gradient.redistribute(lies.placements(), lies.shard_order()).to_local();
+  });
 }
 
 }  // namespace dtrun::dtensor

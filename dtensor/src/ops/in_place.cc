@@ -42,6 +42,14 @@ bool is_outside_mesh(const Tensor& tensor) {
 
 void check_writable(const char* op, const Tensor& target) {
   check_not_run_twice(op, target);
+  if (Graph::is_copy(target)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string(op) + " on a copy of what a view would show, " + tensor_text(target),
+                "the view needed elements of other ranks, so the tensor that it was made of would "
+                "not change",
+                "redistribute() the tensor so that the dim is whole, or clone() the view and write "
+                "to that");
+  }
   if (!target.requires_grad() || !Graph::is_on()) return;
   if (target.is_leaf()) {
     throw Error(ErrorCode::kInvalidArgument,

@@ -110,6 +110,7 @@ Tensors split(const Tensor& a, const std::vector<std::int64_t>& sizes, int dim) 
   // Gathered once, and not for each piece.
   const bool is_cut = sizes.size() > 1 && is_cut_along(a, along);
   const Tensor whole = is_cut ? call(kWholeForSplit, a, WholeDim{along}) : a;
+  if (is_cut) Graph::mark_copy(whole);  // and with it the pieces
   Tensors pieces;
   std::int64_t start = 0;
   for (const std::int64_t size : sizes) {

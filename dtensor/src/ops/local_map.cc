@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "autograd/step_node.h"
 #include "dtrun/base/error.h"
 #include "mesh/spec_table.h"
+#include "ops/gradient_layout.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -86,12 +86,7 @@ Tensor LocalMapCall::local_of(const Tensor& argument) {
   }
   if (options_.in_grad_placements.empty() || !options_.in_grad_placements[which])
     return placed.to_local();
-  return recorded(
-      "local_map", placed, Tensor(placed.local()),
-      [spec = placed.spec(), lies = *options_.in_grad_placements[which]](const Tensor& gradient) {
-        return Tensor::from_local(gradient, spec.mesh(), lies,
-                                  {.shape = spec.shape(), .has_shape = true});
-      });
+  return local_with_gradient("local_map", placed, *options_.in_grad_placements[which]);
 }
 
 Tensor LocalMapCall::join(const Tensor& result, std::size_t which) const {

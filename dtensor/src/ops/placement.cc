@@ -21,12 +21,40 @@
 #include "move/move_observer.h"
 #include "move/redistribute.h"
 #include "move/repeated_move.h"
+#include "ops/gradient_layout.h"
 #include "ops/whole.h"
 
 namespace dtrun::dtensor {
 
 using base::Error;
 using base::ErrorCode;
+
+Spec spec_of_gradient(std::string_view call, const Spec& spec, const Placements& placements) {
+  const Placements& held = spec.placements();
+  // Of the same cuts, so that the order means the same; else make_spec() would say what is wrong.
+  const auto cuts_alike = [](const Placement& one, const Placement& other) {
+    return one.is_shard() || other.is_shard() ? one == other : true;
+  };
+  const Spec lies = make_spec(spec.mesh(), placements, spec.shape(), spec.dtype());
+  if (std::ranges::equal(lies.placements(), held, cuts_alike))
+    return make_spec(spec.mesh(), lies.placements(), spec.shape(), spec.dtype(),
+                     spec.shard_order());
+  throw Error(ErrorCode::kInvalidArgument,
+              std::string(call) + " of " + spec.to_string() + " with the grad_placements " +
+                  placements_to_string(placements),
+              "a rank's gradient has the elements that its part has",
+              "the tensor's Shard(...) where it has one; elsewhere Replicate() or Partial()");
+}
+
+Tensor local_with_gradient(std::string_view call, const Tensor& tensor,
+                           const Placements& grad_placements) {
+  const Spec lies = spec_of_gradient(call, tensor.spec(), grad_placements);
+  return recorded(call, tensor, Tensor(tensor.local()), [lies](const Tensor& gradient) {
+    return Tensor::from_local(
+        gradient, lies.mesh(), lies.placements(),
+        {.shape = lies.shape(), .has_shape = true, .shard_order = lies.shard_order()});
+  });
+}
 
 Tensor Tensor::to_local() const {
   if (!is_distributed()) return *this;
@@ -35,6 +63,10 @@ Tensor Tensor::to_local() const {
         gradient, spec.mesh(), without_partials(spec.placements()),
         {.shape = spec.shape(), .has_shape = true, .shard_order = spec.shard_order()});
   });
+}
+
+Tensor Tensor::to_local(const Placements& grad_placements) const {
+  return is_distributed() ? local_with_gradient("to_local", *this, grad_placements) : *this;
 }
 
 Tensor::Tensor(const Tensor& whole, const DeviceMesh& mesh, const ShardingSpec& sharding_spec,
@@ -53,6 +85,12 @@ ShardingSpec Tensor::sharding_spec() const {
 Tensor Tensor::full_tensor(Site site) const {
   const Cause cause("full_tensor", Cause::Wish::asked, site);
   return redistribute(Placements(placements().size(), Replicate())).to_local();
+}
+
+Tensor Tensor::full_tensor(const Placements& grad_placements, Site site) const {
+  const Cause cause("full_tensor", Cause::Wish::asked, site);
+  const Tensor whole = redistribute(Placements(placements().size(), Replicate()));
+  return local_with_gradient("full_tensor", whole, grad_placements);
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/view_arguments.h"
+#include "move/cause.h"
 #include "move/neutral.h"
 #include "ops/named_dim.h"
 
@@ -358,14 +359,30 @@ constexpr Op<> kClone{
     .backward = [](const Context<None, None>& c) -> Tensors { return {c.grad()}; },
     .partial_gradient = PartialGradient::passed_on};
 
+/// A view of a distributed tensor whose part had to move shows nobody's elements, and neither does
+/// a view of such a one. @param is_cut it needs elements of several ranks, whatever this one has
+Tensor as_view(const Tensor& base, Tensor view, bool is_cut = false) {
+  // What a backward pass makes are gradients: nobody takes them for views.
+  const Cause* const cause = Cause::innermost();
+  if (!base.is_distributed() || (cause != nullptr && cause->way() == Cause::Way::backward))
+    return view;
+  // Outside of the mesh nothing is anywhere.
+  const bool is_elsewhere =
+      !base.spec().is_outside() && view.local().storage() != base.local().storage();
+  if (is_cut || is_elsewhere || Graph::is_copy(base)) Graph::mark_copy(view);
+  return view;
+}
+
 Tensor sliced(const Tensor& tensor, const Range& a) {
-  return call(kSlice, tensor, a);
+  const bool is_cut = tensor.is_distributed() && is_dealt_along(tensor.spec(), a.dim);
+  return as_view(tensor, call(kSlice, tensor, a), is_cut);
 }
 
 }  // namespace
 
 Tensor Tensor::view(const Shape& shape) const {
-  return call(kView, *this, Sizes{tensors::inferred_shape("view", this->shape(), shape)});
+  return as_view(*this,
+                 call(kView, *this, Sizes{tensors::inferred_shape("view", this->shape(), shape)}));
 }
 
 Tensor Tensor::reshape(const Shape& shape) const {
@@ -373,7 +390,7 @@ Tensor Tensor::reshape(const Shape& shape) const {
 }
 
 Tensor Tensor::expand(const Shape& target) const {
-  return call(kExpand, *this, Sizes{tensors::expanded_shape(shape(), target)});
+  return as_view(*this, call(kExpand, *this, Sizes{tensors::expanded_shape(shape(), target)}));
 }
 
 Tensor Tensor::permute(const std::vector<int>& dims) const {
@@ -387,7 +404,7 @@ Tensor Tensor::permute(const std::vector<int>& dims) const {
                           std::to_string(dims.size()) + " dims",
                       "each dim of the tensor stands there once");
   }
-  return call(kPermute, *this, order);
+  return as_view(*this, call(kPermute, *this, order));
 }
 
 Tensor Tensor::transpose(int dim0, int dim1) const {
@@ -396,7 +413,7 @@ Tensor Tensor::transpose(int dim0, int dim1) const {
   std::iota(order.dims.begin(), order.dims.end(), 0);
   std::swap(order.dims[static_cast<std::size_t>(named_dim("transpose", *this, dim0))],
             order.dims[static_cast<std::size_t>(named_dim("transpose", *this, dim1))]);
-  return call(kPermute, *this, order);
+  return as_view(*this, call(kPermute, *this, order));
 }
 
 Tensor Tensor::t() const {
@@ -409,13 +426,14 @@ Tensor Tensor::t() const {
 }
 
 Tensor Tensor::unsqueeze(int dim) const {
-  return call(kUnsqueeze, *this, OneDim{tensors::normalize_dim(dim, shape().size() + 1)});
+  return as_view(*this,
+                 call(kUnsqueeze, *this, OneDim{tensors::normalize_dim(dim, shape().size() + 1)}));
 }
 
 Tensor Tensor::squeeze(int dim) const {
   if (shape().empty() && (dim == 0 || dim == -1)) return *this;
   const int d = named_dim("squeeze", *this, dim);
-  return size(d) == 1 ? call(kSqueeze, *this, OneDim{d}) : *this;
+  return size(d) == 1 ? as_view(*this, call(kSqueeze, *this, OneDim{d})) : *this;
 }
 
 Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step) const {

@@ -1,4 +1,5 @@
 #include "parallel/pipeline_work.h"
+#include "autograd/node.h"
 
 #include <algorithm>
 #include <string>
@@ -159,6 +160,8 @@ void PipelineWork::cut_batch(const Tensor& inputs, const Tensor& targets) {
       sizes.push_back(size);
   }
   inputs_ = split(inputs, sizes);
+  // A stage may write to its input, whether that is a view of the batch or a copy.
+  for (const Tensor& input : inputs_) Graph::mark_copy(input, false);
   whole_rows_ = inputs.size(0);
   shares_.clear();
   for (const std::int64_t size : sizes)

@@ -13,9 +13,6 @@ namespace {
 
 /// What ranks send each other in so many messages takes one latency.
 constexpr double kMessagesPerLatency = 8;
-/// Axes of which every exchange is listed: the list grows as the orders of the axes do, and with
-/// the states of other axes that move, too, a search would take milliseconds.
-constexpr std::size_t kMostListed = 3;
 /// Axes of one dim of which an outer one may move alone.
 constexpr int kMostNested = 4;
 
@@ -28,11 +25,11 @@ bool are_several(unsigned axes) {
 }
 
 /// Those that are not Replicate, before or after.
-bool are_few(const Layout& state, const Layout& target) {
+std::size_t axes_in_play(const Layout& state, const Layout& target) {
   std::size_t count = 0;
   for (std::size_t axis = 0; axis < state.axes(); ++axis)
     count += static_cast<std::size_t>(!state.is_replicate(axis) || !target.is_replicate(axis));
-  return count <= kMostListed;
+  return count;
 }
 
 unsigned axes_that_cut(const Layout& layout) {
@@ -230,7 +227,7 @@ class Listing {
   std::vector<Exchange>& list_;
   unsigned cut_anew_ = 0;  ///< axes that alone go from some sizes of their parts to others
   /// In which add_all() sets axes, and how many are set.
-  std::array<std::size_t, kMostListed> order_{};
+  std::array<std::size_t, kListedWhole> order_{};
   std::size_t ordered_ = 0;
 };
 
@@ -251,10 +248,10 @@ Links links_of(const CostModel& costs) {
 }
 
 void list_exchanges(const Layout& state, const Layout& target, Links links,
-                    std::vector<Exchange>& list) {
+                    std::vector<Exchange>& list, std::size_t whole) {
   list.clear();
   Listing listing(state, target, list);
-  if (are_few(state, target)) return listing.add_all();
+  if (axes_in_play(state, target) <= whole) return listing.add_all();
   unsigned leaving = 0, terms = 0;
   for (std::size_t axis = 0; axis < state.axes(); ++axis) {
     const bool moves = state.is_shard(axis) && state.differs_on(axis, target);

@@ -6,6 +6,7 @@
 
 #include "dtrun/base/check.h"
 #include "plan/exchange.h"
+#include "plan/quick_plan.h"
 #include "plan/search.h"
 #include "plan/step_cost.h"
 
@@ -78,6 +79,26 @@ Placements first_targets(const Layout& from, const Layout& to) {
   return targets;
 }
 
+std::vector<Step> plan_on(const SearchGround& ground, const Layout& from, const Layout& to) {
+  const std::vector<int>& mesh_shape = ground.mesh_shape;
+  DT_CHECK(from.axes() == mesh_shape.size() && to.axes() == mesh_shape.size());
+  if (from == to) return {};
+  StepList steps(from);
+  const bool has_single_axes = std::ranges::find(mesh_shape, 1) != mesh_shape.end();
+  if (has_single_axes) relabel_single_axes(mesh_shape, first_targets(from, to), steps);
+  const Route route = cheapest_route(ground, without_single_axes(from, mesh_shape),
+                                     without_single_axes(to, mesh_shape));
+  for (const MoveMade& made : route.moves) steps.make(made);
+  if (has_single_axes) relabel_single_axes(mesh_shape, to.placements(), steps);
+  if (steps.now() != to) {
+    // Only the places of axes of one rank in the orders differ, which means nothing to the data.
+    const auto single = std::ranges::find(mesh_shape, 1);
+    DT_CHECK(single != mesh_shape.end() && steps.now().placements() == to.placements());
+    steps.push(StepKind::relabel, static_cast<std::size_t>(single - mesh_shape.begin()), to);
+  }
+  return steps.take();
+}
+
 }  // namespace
 
 const char* step_kind_name(StepKind kind) {
@@ -128,23 +149,12 @@ std::string Step::along(const std::vector<std::string>& axis_names) const {
 
 std::vector<Step> plan_redistribute(const Shape& global_shape, const std::vector<int>& mesh_shape,
                                     const Layout& from, const Layout& to, const CostModel& costs) {
-  DT_CHECK(from.axes() == mesh_shape.size() && to.axes() == mesh_shape.size());
-  if (from == to) return {};
-  StepList steps(from);
-  const bool has_single_axes = std::ranges::find(mesh_shape, 1) != mesh_shape.end();
-  if (has_single_axes) relabel_single_axes(mesh_shape, first_targets(from, to), steps);
-  const Route route =
-      cheapest_route({global_shape, mesh_shape, costs}, without_single_axes(from, mesh_shape),
-                     without_single_axes(to, mesh_shape));
-  for (const MoveMade& made : route.moves) steps.make(made);
-  if (has_single_axes) relabel_single_axes(mesh_shape, to.placements(), steps);
-  if (steps.now() != to) {
-    // Only the places of axes of one rank in the orders differ, which means nothing to the data.
-    const auto single = std::ranges::find(mesh_shape, 1);
-    DT_CHECK(single != mesh_shape.end() && steps.now().placements() == to.placements());
-    steps.push(StepKind::relabel, static_cast<std::size_t>(single - mesh_shape.begin()), to);
-  }
-  return steps.take();
+  return plan_on({global_shape, mesh_shape, costs}, from, to);
+}
+
+std::vector<Step> quick_plan(const Shape& global_shape, const std::vector<int>& mesh_shape,
+                             const Layout& from, const Layout& to, const CostModel& costs) {
+  return plan_on({global_shape, mesh_shape, costs, kListedQuickly}, from, to);
 }
 
 PlanCost plan_cost(const Shape& global_shape, const std::vector<int>& mesh_shape,

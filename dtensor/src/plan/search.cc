@@ -176,7 +176,7 @@ class Search {
         leave_shard(from, state, axis);
       }
     }
-    list_exchanges(state, target_, links_, exchanges_);
+    list_exchanges(state, target_, links_, exchanges_, ground_.whole);
     for (const Exchange& exchange : exchanges_) {
       const auto [number, is_new] = visited(exchange.after);
       const PlanCost cost =

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dtrun/dtensor/plan/redistribute_plan.h"
+#include "plan/exchange.h"
 
 namespace dtrun::dtensor {
 
@@ -29,6 +30,7 @@ struct SearchGround {
   const tensors::Shape& shape;
   const std::vector<int>& mesh_shape;
   const CostModel& costs;
+  std::size_t whole = kListedWhole;  ///< as list_exchanges()
 };
 
 /// Both layouts have Replicate on axes of one rank.

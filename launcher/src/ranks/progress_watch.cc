@@ -19,10 +19,14 @@ namespace {
 constexpr Deadline::Duration kLongestInterval = std::chrono::seconds(5);
 constexpr Deadline::Duration kShortestInterval = milliseconds(50);
 
-bool somebody_is_in_an_operation(const rendezvous::JobPage& page) {
-  for (int i = 0; i < page.slot_count(); ++i)
-    if (page.slot(i).state.load() == static_cast<std::uint32_t>(RankState::kInCollective))
+/// Here, or on another node for a rank that is here.
+bool somebody_waits(const rendezvous::JobPage& page) {
+  for (int i = 0; i < page.slot_count(); ++i) {
+    const rendezvous::RankSlot& slot = page.slot(i);
+    if (slot.state.load() == static_cast<std::uint32_t>(RankState::kInCollective) ||
+        slot.awaited_since_ns.load() != 0)
       return true;
+  }
   return false;
 }
 
@@ -60,7 +64,7 @@ void ProgressWatch::plan_look() {
 void ProgressWatch::look() {
   plan_look();
   // Operations that began before a pause may have waited for its end only.
-  if (Deadline::Clock::now() - started_ < timeout_ || !somebody_is_in_an_operation(page_)) return;
+  if (Deadline::Clock::now() - started_ < timeout_ || !somebody_waits(page_)) return;
   FlightRecord record = rendezvous::read_flight(page_);
   record.world_size = world_size_;
   const std::optional<FlightFinding> stall = find_stall(record, timeout_);

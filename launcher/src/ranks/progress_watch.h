@@ -1,7 +1,8 @@
 // ProgressWatch: --progress-timeout. Looks at the job page from time to time; where a rank has been
 // in one operation for too long, it finds out whom the others wait for, and tells once. The page
-// shows this node's ranks only, and of their groups those that record their operations: cpu, gloo
-// and mpi. Belongs to the guard's EventLoop.
+// shows this node's ranks, and for which of them those of other nodes wait, as the cpu backend
+// tells; of their groups those that record their operations: cpu, gloo and mpi. Belongs to the
+// guard's EventLoop.
 #pragma once
 
 #include <chrono>

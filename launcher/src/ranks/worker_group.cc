@@ -519,8 +519,9 @@ void WorkerGroup::end_stalled(const rendezvous::FlightFinding& stall, int signal
     base::signal_process_group(rank->pid, signal_number);
     base::signal_process_group(rank->pid, SIGCONT);  // a stopped process acts on no other signal
   }
-  if (any) return;
-  // They are on other nodes: the ranks here fail, and name the cause.
+  // Those of other nodes are ended there, where their stacks are. If they are not, the ranks here
+  // fail, and name the cause.
+  if (any || signal_number != SIGKILL) return;
   rendezvous::Cause cause;
   cause.global_rank = stall.ranks.empty() ? -1 : stall.ranks.front();
   stall.text.copy(cause.text, sizeof cause.text - 1);

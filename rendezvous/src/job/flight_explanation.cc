@@ -96,6 +96,7 @@ class Explanation {
     std::vector<FlightFinding> result;
     for (const StuckPlace& place : places_) add_findings(place, result);
     for (const auto& [rank, message] : messages_) add_message(rank, *message, result);
+    add_awaited(result);
     add_circle(result);
     add_behind(result);
     std::stable_sort(result.begin(), result.end(),
@@ -208,6 +209,28 @@ class Explanation {
       if (i > 0) finding.ranks.insert(finding.ranks.end(), groups[i].begin(), groups[i].end());
     }
     return finding;
+  }
+
+  /// Ranks for which those of another node wait. Where one of these records waits, too, that says
+  /// more.
+  void add_awaited(std::vector<FlightFinding>& result) const {
+    for (const auto& [rank, flight] : flights_) {
+      if (!flight.awaited) continue;
+      const RemoteWait& wait = *flight.awaited;
+      const bool is_known = std::ranges::any_of(places_, [&](const StuckPlace& place) {
+        return place.group == wait.group && place.sequence == wait.sequence;
+      });
+      if (is_known) continue;
+      result.push_back(
+          {waits(rank) ? Kind::waiting : Kind::missing,
+           fmt::format("{} #{} of group '{}': rank {}, on another node, has waited for {}{}",
+                       wait.name, wait.sequence, wait.group, wait.rank,
+                       seconds_text(std::max(0.0, now_ - wait.since)), absence_text({rank})),
+           {rank},
+           wait.group,
+           wait.sequence,
+           wait.since});
+    }
   }
 
   void add_message(int rank, const FlightOperation& message,

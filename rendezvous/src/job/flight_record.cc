@@ -240,6 +240,12 @@ FlightRecord read_flight(const JobPage& page) {
     flight.begun = slot.operations.load();
     for (const HistoryEntry& entry : page.history(i))
       flight.operations.push_back(operation_of(entry, epoch));
+    if (const std::optional<AwaitedOperation> awaited = awaited_in(slot))
+      flight.awaited = {.rank = awaited->by,
+                        .name = awaited->name,
+                        .group = awaited->group,
+                        .sequence = awaited->sequence,
+                        .since = epoch + static_cast<double>(awaited->since_ns) * 1e-9};
     record.ranks.push_back(std::move(flight));
   }
   return record;

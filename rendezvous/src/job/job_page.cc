@@ -30,6 +30,7 @@ static_assert(sizeof(Operation) == 88);
 static_assert(sizeof(HistoryEntry) == 192);
 static_assert(sizeof(RankSlot) == 1536);
 static_assert(offsetof(RankSlot, passing) == 1448);
+static_assert(offsetof(RankSlot, awaited_call) == 1476);
 static_assert(offsetof(JobPageHeader, history_offset) == 144);
 static_assert(sizeof(Cause) == 280);
 static_assert(sizeof(JobPageHeader) == 512);
@@ -134,6 +135,17 @@ RankState state_of(const RankSlot& slot) {
   const auto state = static_cast<RankState>(slot.state.load());
   const bool is_passing = state < RankState::kInCollective && slot.passing.load() != 0;
   return is_passing ? RankState::kInCollective : state;
+}
+
+std::optional<AwaitedOperation> awaited_in(const RankSlot& slot) {
+  const std::int64_t since = slot.awaited_since_ns.load(std::memory_order_acquire);
+  if (since == 0) return std::nullopt;
+  const RankSlot::AwaitedCall call = copy_of(slot.awaited_call);
+  return AwaitedOperation{.by = slot.awaited_by.load(),
+                          .name = printable(bounded(call.name, sizeof call.name)),
+                          .group = printable(bounded(call.group, sizeof call.group)),
+                          .sequence = slot.awaited_sequence.load(),
+                          .since_ns = since};
 }
 
 std::string describe_newest_operation(const RankSlot& slot) {
@@ -285,7 +297,8 @@ std::string JobPage::describe_cause() const {
   const Cause cause = copy_of(page.cause);
   const std::string text(bounded(cause.text, sizeof cause.text));
   if (cause.global_rank < 0) return text.empty() ? "the launcher ended the job" : text;
-  std::string result = fmt::format("rank {} (pid {})", cause.global_rank, cause.pid);
+  std::string result = fmt::format("rank {}", cause.global_rank);
+  if (cause.pid != 0) result += fmt::format(" (pid {})", cause.pid);  // 0: of another node
   const bool dead = cause.signal != 0 || cause.exit_code != 0;
   if (cause.signal != 0) {
     result += " was killed by " + base::signal_name(cause.signal);

@@ -6,6 +6,9 @@
 
 namespace dtrun::tensors {
 
+/// extreme_fold.cc: maximum, minimum. @param takes f64, f32 or i64
+FoldKernel extreme_fold(Fold fold, DType takes);
+
 /// index_fold.cc: index_of_maximum, index_of_minimum. @param takes f64, f32 or i64
 FoldKernel index_fold(Fold fold, DType takes);
 

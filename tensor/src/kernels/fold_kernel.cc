@@ -41,9 +41,8 @@ FoldKernel fold_of_numbers(Fold fold) {
     case Fold::product:
       return simple_fold<Multiply, A>();
     case Fold::maximum:
-      return simple_fold<Greatest, A>();
     case Fold::minimum:
-      return simple_fold<Least, A>();
+      return extreme_fold(fold, kFoldDType<A>);
     case Fold::index_of_maximum:
     case Fold::index_of_minimum:
       return index_fold(fold, kFoldDType<A>);

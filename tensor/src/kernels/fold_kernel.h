@@ -39,9 +39,9 @@ struct FoldKernel {
   /// Four blocks of `count` elements at once, `step` bytes apart; nullptr where there is none.
   void (*four)(void* states, const char* data, std::int64_t step, std::int64_t count) = nullptr;
   /// `width` blocks at once, element i of all of them in the row at data + i * row_step (bytes);
-  /// nullptr where there is none
+  /// nullptr where there is none. @param first as block()'s
   void (*panel)(void* states, const char* data, std::int64_t row_step, std::int64_t count,
-                std::int64_t width) = nullptr;
+                std::int64_t width, std::int64_t first) = nullptr;
   /// Blocks of one run may be folded as one, whose state is then that of each: the greatest of a
   /// few numbers is not changed by numbers that it is the greatest of, too.
   bool blocks_share = false;

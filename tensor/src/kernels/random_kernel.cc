@@ -8,6 +8,7 @@
 #endif
 
 #include "formulas/random.h"
+#include "kernels/near_normal.h"
 #include "kernels/vector_registers.h"
 #include "multiversion.h"
 #include "normal_number.h"
@@ -15,7 +16,7 @@
 namespace dtrun::tensors {
 
 /// At once: a loop that the compiler does not unroll, for then it makes vectors of it.
-constexpr std::int64_t kMostPairs = 128;
+constexpr std::int64_t kMostPairs = kMostNearPairs;
 
 // Not in an anonymous namespace: the loader chooses by name.
 DTRUN_MULTIVERSION void philox_lanes(std::uint64_t* target, RandomKey key, std::uint64_t first_pair,
@@ -52,9 +53,10 @@ DTRUN_MULTIVERSION void philox_lanes(std::uint64_t* target, RandomKey key, std::
 
 #if defined(__x86_64__)
 // The same with the words in registers through all rounds. Each has 64 bits of a vector, the upper
-// ones of which nobody reads: products are of the lower halves. A macro, for g++ inlines nothing
-// that names a processor into a template that does not. MULTIPLY(a, b): of the lower halves; FIRST
-// and SECOND: the places of two vectors' numbers, taken in turns.
+// ones of which nobody reads: products are of the lower halves. A round waits for the one before,
+// so two vectors go through them side by side. A macro, for g++ inlines nothing that names a
+// processor into a template that does not. MULTIPLY(a, b): of the lower halves; FIRST and SECOND:
+// the places of two vectors' numbers, taken in turns.
 #define DTRUN_PHILOX(NAME, PROCESSOR, PAIRS, MULTIPLY, FIRST, SECOND)                 \
   PROCESSOR void NAME(std::uint64_t* target, RandomKey key, std::uint64_t first_pair, \
                       std::int64_t pairs) {                                           \
@@ -62,29 +64,36 @@ DTRUN_MULTIVERSION void philox_lanes(std::uint64_t* target, RandomKey key, std::
     Vector places;                                                                    \
     for (int i = 0; i < PAIRS; ++i) places[i] = static_cast<std::uint64_t>(i);        \
     const Vector factor0 = Vector{} + 0xD2511F53, factor1 = Vector{} + 0xCD9E8D57;    \
-    for (std::int64_t l = 0; l < pairs; l += PAIRS) {                                 \
-      Vector word0 = first_pair + static_cast<std::uint64_t>(l) + places;             \
-      Vector word1 = word0 >> 32;                                                     \
-      Vector word2 = key.stream + Vector{};                                           \
-      Vector word3 = word2 >> 32;                                                     \
+    for (std::int64_t l = 0; l < pairs; l += 2 * PAIRS) {                             \
+      Vector word0[2], word1[2], word2[2], word3[2];                                  \
+      for (int v = 0; v < 2; ++v) {                                                   \
+        word0[v] = first_pair + static_cast<std::uint64_t>(l + v * PAIRS) + places;   \
+        word1[v] = word0[v] >> 32;                                                    \
+        word2[v] = key.stream + Vector{};                                             \
+        word3[v] = word2[v] >> 32;                                                    \
+      }                                                                               \
       auto key0 = static_cast<std::uint32_t>(key.seed);                               \
       auto key1 = static_cast<std::uint32_t>(key.seed >> 32);                         \
       for (int round = 0; round < 10; ++round) {                                      \
-        const Vector product0 = (Vector)MULTIPLY(word0, factor0);                     \
-        const Vector product1 = (Vector)MULTIPLY(word2, factor1);                     \
-        word0 = (product1 >> 32) ^ word1 ^ std::uint64_t{key0};                       \
-        word1 = product1;                                                             \
-        word2 = (product0 >> 32) ^ word3 ^ std::uint64_t{key1};                       \
-        word3 = product0;                                                             \
+        for (int v = 0; v < 2; ++v) {                                                 \
+          const Vector product0 = (Vector)MULTIPLY(word0[v], factor0);                \
+          const Vector product1 = (Vector)MULTIPLY(word2[v], factor1);                \
+          word0[v] = (product1 >> 32) ^ (word1[v] ^ std::uint64_t{key0});             \
+          word1[v] = product1;                                                        \
+          word2[v] = (product0 >> 32) ^ (word3[v] ^ std::uint64_t{key1});             \
+          word3[v] = product0;                                                        \
+        }                                                                             \
         key0 += 0x9E3779B9;                                                           \
         key1 += 0xBB67AE85;                                                           \
       }                                                                               \
-      const Vector even = (word1 << 32) | (word0 & 0xffffffff);                       \
-      const Vector odd = (word3 << 32) | (word2 & 0xffffffff);                        \
-      const Vector first = __builtin_shufflevector(even, odd, FIRST);                 \
-      const Vector second = __builtin_shufflevector(even, odd, SECOND);               \
-      std::memcpy(target + 2 * l, &first, sizeof first);                              \
-      std::memcpy(target + 2 * l + PAIRS, &second, sizeof second);                    \
+      for (int v = 0; v < 2; ++v) {                                                   \
+        const Vector even = (word1[v] << 32) | (word0[v] & 0xffffffff);               \
+        const Vector odd = (word3[v] << 32) | (word2[v] & 0xffffffff);                \
+        const Vector first = __builtin_shufflevector(even, odd, FIRST);               \
+        const Vector second = __builtin_shufflevector(even, odd, SECOND);             \
+        std::memcpy(target + 2 * (l + v * PAIRS), &first, sizeof first);              \
+        std::memcpy(target + 2 * (l + v * PAIRS) + PAIRS, &second, sizeof second);    \
+      }                                                                               \
     }                                                                                 \
   }
 
@@ -107,10 +116,10 @@ void draw_bits(std::uint64_t* target, RandomKey key, std::uint64_t first_pair, s
   std::int64_t done = 0;
 #if defined(__x86_64__)
   if (vector_registers() == VectorRegisters::avx512) {
-    done = pairs - pairs % 8;
+    done = pairs - pairs % 16;
     philox_avx512(target, key, first_pair, done);
   } else if (vector_registers() == VectorRegisters::avx2) {
-    done = pairs - pairs % 4;
+    done = pairs - pairs % 8;
     philox_avx2(target, key, first_pair, done);
   }
 #endif
@@ -140,21 +149,51 @@ DTRUN_MULTIVERSION void normal_lanes(double* target, const std::uint64_t* bits,
   }
 }
 
-void normal_numbers(double* numbers, RandomKey key, std::int64_t first, std::int64_t count) {
+DTRUN_MULTIVERSION std::uint64_t round_lanes(float* target, const double* near,
+                                             std::int64_t count) {
+  std::uint64_t doubtful = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    doubtful |= std::uint64_t{rounds_doubtfully(near[i])};
+    target[i] = static_cast<float>(near[i]);
+  }
+  return doubtful;
+}
+
+void normal_pairs(double* numbers, const std::uint64_t* bits, std::int64_t pairs) {
+  normal_lanes(numbers, bits, pairs);
+}
+
+void normal_pairs(float* numbers, const std::uint64_t* bits, std::int64_t pairs) {
+  double near[2 * kMostPairs];
+  near_normal_numbers(near, bits, pairs);
+  if (round_lanes(numbers, near, 2 * pairs) == 0) return;
+  for (std::int64_t l = 0; l < pairs; ++l) {
+    if (!rounds_doubtfully(near[2 * l]) && !rounds_doubtfully(near[2 * l + 1])) continue;
+    const NormalPair pair = normal_pair_of_bits(bits[2 * l], bits[2 * l + 1]);
+    numbers[2 * l] = static_cast<float>(pair.even);
+    numbers[2 * l + 1] = static_cast<float>(pair.odd);
+  }
+}
+
+template <typename T>
+void normal_numbers(T* numbers, RandomKey key, std::int64_t first, std::int64_t count) {
   std::uint64_t bits[2 * kMostPairs];
-  double both[2 * kMostPairs];
+  T both[2 * kMostPairs];
   while (count > 0) {
     const std::int64_t skipped = first % 2;
     const std::int64_t pairs = std::min(kMostPairs, (count + skipped + 1) / 2);
-    draw_bits(bits, key, static_cast<std::uint64_t>(first) / 2, pairs);
-    normal_lanes(both, bits, pairs);
     const std::int64_t made = std::min(count, 2 * pairs - skipped);
-    std::copy_n(both + skipped, made, numbers);
+    draw_bits(bits, key, static_cast<std::uint64_t>(first) / 2, pairs);
+    const bool is_whole = made == 2 * pairs;
+    normal_pairs(is_whole ? numbers : both, bits, pairs);
+    if (!is_whole) std::copy_n(both + skipped, made, numbers);
     numbers += made;
     first += made;
     count -= made;
   }
 }
+template void normal_numbers(float*, RandomKey, std::int64_t, std::int64_t);
+template void normal_numbers(double*, RandomKey, std::int64_t, std::int64_t);
 
 template <typename T>
 DTRUN_MULTIVERSION void uniform_numbers(T* numbers, const std::uint64_t* random, std::int64_t count,

@@ -16,8 +16,14 @@ constexpr std::int64_t kRandomRoom = 2;
 const std::uint64_t* random_bits(std::uint64_t* room, RandomKey key, std::int64_t first,
                                  std::int64_t count);
 
-/// The standard normal numbers that stand there: normal_number.h's.
-void normal_numbers(double* numbers, RandomKey key, std::int64_t first, std::int64_t count);
+/// The two standard normal numbers of each pair of 64 random bits: normal_number.h's, as floats
+/// those rounded. @param pairs up to 128
+void normal_pairs(float* numbers, const std::uint64_t* bits, std::int64_t pairs);
+void normal_pairs(double* numbers, const std::uint64_t* bits, std::int64_t pairs);
+
+/// The standard normal numbers that stand there. @tparam T float or double
+template <typename T>
+void normal_numbers(T* numbers, RandomKey key, std::int64_t first, std::int64_t count);
 
 /// Of 64 random bits each: formulas/random.h's. @tparam T float or double
 template <typename T>

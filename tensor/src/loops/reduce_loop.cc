@@ -5,6 +5,7 @@
 
 #include "copy_kernel.h"
 #include "dtrun/tensor/threads.h"
+#include "kernels/transpose_kernel.h"
 #include "loops/dim_walk.h"
 #include "loops/scratch.h"
 #include "loops/thread_pool.h"
@@ -24,9 +25,11 @@ class Reduction {
   // along the innermost dim that is kept, as side_ says.
   enum class Side : std::uint8_t {
     rows,     ///< each a run in memory
+    turned,   ///< such rows, so short that a panel is made of them
     panel,    ///< side by side
     columns,  ///< the same for kernels without a panel
   };
+  void choose_side(std::int64_t size);
   std::int64_t units() const { return outer_ * units_a_line_; }
   std::int64_t panel_width() const;
   void run_unit(std::int64_t unit, bool parallel_blocks) const;
@@ -35,6 +38,8 @@ class Reduction {
   std::int64_t fold_blocks(std::byte* states, const char* data, std::int64_t block,
                            std::int64_t end, std::int64_t width) const;
   void fold_rows(std::byte* states, const char* data, std::int64_t count, std::int64_t width) const;
+  void fold_turned(std::byte* states, const char* data, std::int64_t count,
+                   std::int64_t width) const;
   void fold_panel(std::byte* states, const char* data, std::int64_t block,
                   std::int64_t width) const;
   void fold_columns(std::byte* states, const char* data, std::int64_t block,
@@ -90,25 +95,37 @@ Reduction::Reduction(const LocalTensor& target, const LocalTensor& source,
   line_ = kept_.inner_size();
   outer_ = target.numel() / std::max<std::int64_t>(line_, 1);
   blocks_ = (length_ + kFoldBlock - 1) / kFoldBlock;
-  // Side by side where the kept dim is the faster one in memory, or where rows are so short that
-  // each would cost more than its elements.
-  constexpr std::int64_t kShortRow = 32;
   is_run_ = same_dtype_ && folded_.is_one_run() && folded_.inner_step() == size;
+  if (line_ > 1) choose_side(size);
+  units_a_line_ = (line_ + width_ - 1) / width_;
+}
+
+/// Rows that are runs in memory are taken together where they are short: what a unit costs besides
+/// its elements is paid once. Side by side where the kept dim is the faster one in memory, or where
+/// rows are so short that each would cost more than its elements. @param size of an element, bytes
+void Reduction::choose_side(std::int64_t size) {
+  constexpr std::int64_t kShortRow = 32;
   const bool kept_is_faster = std::abs(kept_.inner_step()) < std::abs(folded_.inner_step());
-  if (line_ > 1 && (kept_is_faster || length_ <= kShortRow)) {
+  const bool is_short = length_ <= kShortRow;
+  // Those that are converted must follow each other.
+  const bool are_runs = folded_.is_one_run() && folded_.inner_step() == size &&
+                        (same_dtype_ || kept_.inner_step() == length_ * size);
+  if (are_runs && !kept_is_faster && blocks_ == 1) {
+    constexpr std::int64_t kElements = 2048, kMost = 256;
+    static_assert(kMost * 8 <= kPanelBytes && kFoldsAtOnce <= kTurnedSquare);
+    const bool by_fours = kernel_.four != nullptr && length_ % kFoldLanes == 0;
+    if (is_short && kernel_.panel != nullptr && !by_fours) side_ = Side::turned;
+    const std::int64_t step = side_ == Side::turned ? kTurnedSquare : kFoldsAtOnce;
+    width_ = std::clamp(kElements / length_ / step * step, step, kMost);
+  } else if (kept_is_faster || is_short) {
     // Wide where rows are runs in memory; half as wide where they are converted, into the cache.
-    const bool runs = kernel.panel != nullptr && kept_.inner_step() == size;
+    const bool runs = kernel_.panel != nullptr && kept_.inner_step() == size;
     const bool direct = runs && same_dtype_ && folded_.is_one_run();
     constexpr std::int64_t kConverted = 128, kOther = 16;
-    width_ = std::min(line_, direct ? panel_width() : runs ? kConverted : kOther);
-    side_ = kernel.panel != nullptr ? Side::panel : Side::columns;
-  } else if (is_run_ && blocks_ == 1) {
-    // Short rows together: what a unit costs besides its elements is paid once.
-    constexpr std::int64_t kElements = 2048;
-    const std::int64_t fours = kElements / std::max<std::int64_t>(length_, 1) / kFoldsAtOnce;
-    width_ = std::min(line_, std::max<std::int64_t>(fours, 1) * kFoldsAtOnce);
+    width_ = direct ? panel_width() : runs ? kConverted : kOther;
+    side_ = kernel_.panel != nullptr ? Side::panel : Side::columns;
   }
-  units_a_line_ = (line_ + width_ - 1) / width_;
+  width_ = std::min(width_, line_);
 }
 
 /// No result depends on it. A row that is read whole comes faster from the third cache and from
@@ -194,6 +211,7 @@ void Reduction::fold_block(std::byte* states, const char* data, std::int64_t blo
   if (width > 1) {
     if (side_ == Side::panel) return fold_panel(states, data, block, width);
     if (side_ == Side::columns) return fold_columns(states, data, block, width);
+    if (side_ == Side::turned) return fold_turned(states, data, block_count(block), width);
     return fold_rows(states, data, block_count(block), width);
   }
   const std::int64_t first = block * kFoldBlock;
@@ -209,7 +227,13 @@ void Reduction::fold_block(std::byte* states, const char* data, std::int64_t blo
 /// Rows of one block.
 void Reduction::fold_rows(std::byte* states, const char* data, std::int64_t count,
                           std::int64_t width) const {
-  const std::int64_t step = kept_.inner_step();
+  Scratch converted(same_dtype_ ? 0 : count * width * element_size_);
+  std::int64_t step = kept_.inner_step();
+  if (!same_dtype_) {
+    load(converted.data(), element_size_, data, folded_.inner_step(), count * width);
+    data = reinterpret_cast<const char*>(converted.data());
+    step = count * element_size_;
+  }
   std::int64_t w = 0;
   for (; kernel_.four != nullptr && w + kFoldsAtOnce <= width; w += kFoldsAtOnce)
     kernel_.four(states + w * kernel_.state_bytes, data + w * step, step, count);
@@ -218,13 +242,40 @@ void Reduction::fold_rows(std::byte* states, const char* data, std::int64_t coun
   }
 }
 
+template <typename Word>
+void turn(std::byte* result, std::int64_t result_row, const char* rows, std::int64_t step,
+          std::int64_t width, std::int64_t count) {
+  transpose_rows(reinterpret_cast<Word*>(result), result_row, reinterpret_cast<const Word*>(rows),
+                 step / static_cast<std::int64_t>(sizeof(Word)), width, count, result_row);
+}
+
+/// The same rows, short ones, for the panel's kernel.
+void Reduction::fold_turned(std::byte* states, const char* data, std::int64_t count,
+                            std::int64_t width) const {
+  const std::int64_t row = (width + kTurnedSquare - 1) / kTurnedSquare * kTurnedSquare;
+  Scratch converted(same_dtype_ ? 0 : count * width * element_size_);
+  Scratch panel(count * row * element_size_);
+  std::int64_t step = kept_.inner_step();
+  if (!same_dtype_) {
+    load(converted.data(), element_size_, data, folded_.inner_step(), count * width);
+    data = reinterpret_cast<const char*>(converted.data());
+    step = count * element_size_;
+  }
+  const auto turn_words = element_size_ == 2   ? &turn<std::uint16_t>
+                          : element_size_ == 4 ? &turn<std::uint32_t>
+                                               : &turn<std::uint64_t>;
+  turn_words(panel.data(), row, data, step, width, count);
+  kernel_.panel(states, reinterpret_cast<const char*>(panel.data()), row * element_size_, count,
+                width, 0);
+}
+
 void Reduction::fold_panel(std::byte* states, const char* data, std::int64_t block,
                            std::int64_t width) const {
   const std::int64_t first = block * kFoldBlock;
   const std::int64_t count = block_count(block);
   if (same_dtype_ && folded_.is_one_run() && kept_.inner_step() == element_size_) {
     const std::int64_t step = folded_.inner_step();
-    return kernel_.panel(states, data + first * step, step, count, width);
+    return kernel_.panel(states, data + first * step, step, count, width, first);
   }
   Scratch rows(count * width * element_size_);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -232,7 +283,7 @@ void Reduction::fold_panel(std::byte* states, const char* data, std::int64_t blo
          kept_.inner_step(), width);
   }
   kernel_.panel(states, reinterpret_cast<const char*>(rows.data()), width * element_size_, count,
-                width);
+                width, first);
 }
 
 void Reduction::fold_columns(std::byte* states, const char* data, std::int64_t block,

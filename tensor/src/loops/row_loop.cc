@@ -88,9 +88,9 @@ class LineGroups {
     }
   }
 
-  void run() const {
+  void run(std::int64_t a_chunk) const {
     if (lines_ == 0 || length_ == 0) return;
-    parallel_for(lines_, lines_a_chunk(length_), [this](std::int64_t begin, std::int64_t end) {
+    parallel_for(lines_, a_chunk, [this](std::int64_t begin, std::int64_t end) {
       Scratch scratch(static_cast<std::int64_t>(ports_.size()) * lines_a_group_ * row_bytes_);
       for (std::int64_t line = begin; line < end;) {
         const std::int64_t width = std::min(width_at(line), end - line);
@@ -140,11 +140,7 @@ class LineGroups {
       operands[k] = port.direct ? port.data + port.others.offset(line) : row(rows, k, 0);
       steps[k] = port.direct ? port.side_step : row_bytes_;
     }
-    for (std::int64_t w = 0; w < width; ++w) {
-      body_.run(body_.context, line + w, operands.data());
-      for (std::size_t k = 0; k < ports_.size(); ++k)
-        operands[k] = static_cast<char*>(operands[k]) + steps[k];
-    }
+    body_.run(body_.context, {line, width, ports_.size(), operands.data(), steps.data()});
     move_group(Flow::out, line, width, rows);
   }
 
@@ -164,9 +160,10 @@ std::int64_t lines_a_chunk(std::int64_t length) {
   return std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(length, 1));
 }
 
-void run_lines(int dim, DType compute, std::span<const LineOperand> operands, LineBody body) {
+void run_lines(int dim, DType compute, std::span<const LineOperand> operands, std::int64_t a_chunk,
+               LineBody body) {
   DT_CHECK(!operands.empty() && operands.size() <= kMostLineOperands);
-  LineGroups(dim, compute, operands, body).run();
+  LineGroups(dim, compute, operands, body).run(a_chunk);
 }
 
 }  // namespace dtrun::tensors

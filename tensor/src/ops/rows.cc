@@ -1,4 +1,4 @@
-// The fused operations over rows; kernels/row_kernel.cc handles a single row.
+// The fused operations over rows; kernels/row_kernel.cc and norm_kernel.cc compute them.
 #include "dtrun/tensor/ops/rows.h"
 
 #include <fmt/core.h>
@@ -11,6 +11,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "element.h"
+#include "kernels/norm_kernel.h"
 #include "kernels/row_kernel.h"
 #include "loops/row_loop.h"
 #include "ops/class_of_row.h"
@@ -52,6 +53,18 @@ void with_row_type(DType compute, Function&& function) {
   function(TypeTag<float>{});
 }
 
+/// Of operands out and in.
+template <typename A>
+Rows<A> rows_of(const Lines& lines, std::int64_t length) {
+  constexpr auto kSize = static_cast<std::int64_t>(sizeof(A));
+  return {.out = static_cast<A*>(lines.data[0]),
+          .in = static_cast<const A*>(lines.data[1]),
+          .out_step = lines.steps[0] / kSize,
+          .in_step = lines.steps[1] / kSize,
+          .rows = lines.count,
+          .count = length};
+}
+
 int line_dim(const LocalTensor& a, int dim) {
   return normalize_dim(dim, std::max<std::size_t>(a.shape().size(), 1));
 }
@@ -73,9 +86,8 @@ LocalTensor run_softmax(std::string_view name, SoftmaxForm form, const LocalTens
     using A = typename decltype(tag)::Type;
     const auto kernel =
         form == SoftmaxForm::plain ? &RowKernels<A>::softmax : &RowKernels<A>::log_softmax;
-    for_each_line(along, compute, operands, [&](std::int64_t, void* const* rows) {
-      kernel(static_cast<A*>(rows[0]), static_cast<const A*>(rows[1]), length);
-    });
+    for_each_lines(along, compute, operands,
+                   [&](const Lines& lines) { kernel(rows_of<A>(lines, length)); });
   });
   return out;
 }
@@ -162,9 +174,10 @@ NormRows norm_rows(std::string_view name, const LocalTensor& a, const NormOption
 using cuda::NormForm;
 
 template <typename A>
-typename RowKernels<A>::Moments moments_of(NormForm form, const A* in, A eps, std::int64_t length) {
-  if (form == NormForm::layer) return RowKernels<A>::moments(in, eps, length);
-  return {A{0}, RowKernels<A>::inverse_root_mean_square(in, eps, length)};
+typename NormKernels<A>::Moments moments_of(NormForm form, const A* in, A eps,
+                                            std::int64_t length) {
+  if (form == NormForm::layer) return NormKernels<A>::moments(in, eps, length);
+  return {A{0}, NormKernels<A>::inverse_root_mean_square(in, eps, length)};
 }
 
 Normalized normalize(std::string_view name, NormForm form, const LocalTensor& a,
@@ -192,13 +205,12 @@ Normalized normalize(std::string_view name, NormForm form, const LocalTensor& a,
     const A* const weight = rows.template weight_data<A>();
     const A* const bias = rows.template bias_data<A>();
     const A eps = static_cast<A>(options.eps);
-    using Kernels = RowKernels<A>;
+    using Kernels = NormKernels<A>;
     const auto centered = form == NormForm::layer ? Kernels::Centered::yes : Kernels::Centered::no;
-    for_each_line(1, rows.compute, operands, [&](std::int64_t row, void* const* lines) {
-      const auto moments = Kernels::norm(static_cast<A*>(lines[0]), static_cast<const A*>(lines[1]),
-                                         centered, eps, weight, bias, rows.length);
-      if (means != nullptr) means[row] = moments.mean;
-      deviations[row] = moments.inverse_deviation;
+    for_each_lines(1, rows.compute, operands, [&](const Lines& lines) {
+      Kernels::norm(rows_of<A>(lines, rows.length),
+                    means != nullptr ? means + lines.first : nullptr, deviations + lines.first,
+                    centered, eps, weight, bias);
     });
   });
   return result;
@@ -260,7 +272,7 @@ NormGradients normalize_backward(std::string_view name, NormForm form, const Loc
       {&out, Flow::out}, {&flat_grad, Flow::in}, {&rows.flat, Flow::in}};
   with_row_type(rows.compute, [&](auto tag) {
     using A = typename decltype(tag)::Type;
-    using Kernels = RowKernels<A>;
+    using Kernels = NormKernels<A>;
     const bool centered = form == NormForm::layer;
     const A eps = static_cast<A>(options.eps);
     const auto moments = [&](std::int64_t row, const A* in) -> typename Kernels::Moments {
@@ -360,13 +372,21 @@ CrossEntropy cross_entropy_rows(const LocalTensor& logits, const LocalTensor& ta
     const auto* const rights = chosen.data_as<const std::int64_t>();
     A* const sums = logsumexp.template data_as<A>();
     A* const losses = loss.template data_as<A>();
-    for_each_line(1, compute, operands, [=](std::int64_t row, void* const* lines) {
-      const A* const scores = static_cast<const A*>(lines[0]);
-      const std::int64_t right = rights[row];
-      sums[row] = RowKernels<A>::logsumexp(scores, classes);
-      if (right == ignored) return;
-      require_class("cross_entropy", right, row, classes);
-      losses[row] = sums[row] - scores[right];
+    for_each_lines(1, compute, operands, [=](const Lines& lines) {
+      const A* const scores = static_cast<const A*>(lines.data[0]);
+      const auto step = lines.steps[0] / static_cast<std::int64_t>(sizeof(A));
+      RowKernels<A>::logsumexp({.out = sums + lines.first,
+                                .in = scores,
+                                .out_step = 1,
+                                .in_step = step,
+                                .rows = lines.count,
+                                .count = classes});
+      for (std::int64_t i = 0; i < lines.count; ++i) {
+        const std::int64_t row = lines.first + i, right = rights[row];
+        if (right == ignored) continue;
+        require_class("cross_entropy", right, row, classes);
+        losses[row] = sums[row] - scores[i * step + right];
+      }
     });
   });
   return {loss.to(logits.dtype()), logsumexp};

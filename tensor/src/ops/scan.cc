@@ -7,7 +7,7 @@
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/reduction.h"
 #include "kernels/sum_kernel.h"
-#include "loops/line.h"
+#include "loops/dim_walk.h"
 #include "loops/thread_pool.h"
 #include "ops/map_call.h"
 
@@ -34,6 +34,38 @@ struct Scan {
   RowKernel load;
   RowKernel store;
 };
+
+/// Lines of at most so many elements are not worth a conversion before and after.
+constexpr std::int64_t kShortLine = 128;
+
+/// kLines dense lines of f32 side by side.
+template <typename Op, int kLines>
+void scan_beside(const ScanLine* lines, std::int64_t length, double neutral) {
+  const float* sources[kLines];
+  float* targets[kLines];
+  double running[kLines];
+#pragma GCC unroll 4
+  for (int line = 0; line < kLines; ++line) {
+    sources[line] = reinterpret_cast<const float*>(lines[line].source);
+    targets[line] = reinterpret_cast<float*>(lines[line].target);
+    running[line] = neutral;
+  }
+  for (std::int64_t i = 0; i < length; ++i) {
+#pragma GCC unroll 4
+    for (int line = 0; line < kLines; ++line) {
+      running[line] = Op::apply(running[line], static_cast<double>(sources[line][i]));
+      targets[line][i] = static_cast<float>(running[line]);
+    }
+  }
+}
+template <typename Op>
+void scan_short_lines(const Scan& scan, const ScanLine* lines, int count, double neutral) {
+  constexpr int kBeside = 4;
+  int line = 0;
+  for (; line + kBeside <= count; line += kBeside)
+    scan_beside<Op, kBeside>(lines + line, scan.length, neutral);
+  for (; line < count; ++line) scan_beside<Op, 1>(lines + line, scan.length, neutral);
+}
 
 template <typename Op, typename A>
 void scan_lines(const Scan& scan, const ScanLine* lines, int count, A neutral) {
@@ -71,10 +103,37 @@ void scan_lines(const Scan& scan, const ScanLine* lines, int count, A neutral) {
   }
 }
 
-/// In bytes.
-std::int64_t line_offset_of(const LocalTensor& a, int dim, std::int64_t line) {
-  return line_offset(a.shape(), a.strides(), dim, line) *
-         static_cast<std::int64_t>(item_size(a.dtype()));
+/// Where the lines begin.
+class LineStarts {
+ public:
+  /// @param first of a line's elements, bytes behind its lowest place
+  LineStarts(const LocalTensor& a, int dim, std::int64_t first)
+      : data_(static_cast<char*>(a.data()) + first) {
+    const auto size = static_cast<std::int64_t>(item_size(a.dtype()));
+    for (int d = 0; d < a.dim(); ++d) {
+      const auto place = static_cast<std::size_t>(d);
+      if (d != dim) others_.add(a.shape()[place], a.strides()[place] * size);
+    }
+  }
+  char* operator[](std::int64_t line) const {
+    return data_ + (others_.is_one_run() ? line * others_.inner_step() : others_.offset(line));
+  }
+
+ private:
+  char* data_;
+  DimWalk others_;
+};
+
+using ScanShort = void (*)(const Scan&, const ScanLine*, int count, double neutral);
+/// Nullptr where the lines are longer, not dense or of other dtypes.
+template <typename Op>
+ScanShort scan_short(const Scan& scan, DType from, DType to) {
+  const auto size = static_cast<std::int64_t>(item_size(to));
+  if (from != to || scan.length > kShortLine || scan.source_step != size ||
+      scan.target_step != size) {
+    return nullptr;
+  }
+  return to == DType::f32 ? &scan_short_lines<Op> : nullptr;
 }
 
 template <typename Op>
@@ -103,6 +162,8 @@ LocalTensor scan(const LocalTensor& a, int dim, int neutral, ScanFrom from) {
   };
   const Scan way{sign * step_of(a), sign * step_of(out), length, copy_kernel(compute, a.dtype()),
                  copy_kernel(result, compute)};
+  const ScanShort short_lines = scan_short<Op>(way, a.dtype(), result);
+  const LineStarts sources(a, along, first_of(a)), targets(out, along, first_of(out));
   const ShapesOnly shapes_only = shapes_only_for(out.dtype());
   const std::int64_t lines = a.numel() / length;
   const std::int64_t grain = std::max<std::int64_t>(1, 16384 / length);
@@ -112,12 +173,11 @@ LocalTensor scan(const LocalTensor& a, int dim, int neutral, ScanFrom from) {
                    const int count = static_cast<int>(std::min<std::int64_t>(kScanLines, end - i));
                    ScanLine group[kScanLines];
                    for (int line = 0; line < count; ++line) {
-                     group[line] = {static_cast<char*>(a.data()) +
-                                        line_offset_of(a, along, i + line) + first_of(a),
-                                    static_cast<char*>(out.data()) +
-                                        line_offset_of(out, along, i + line) + first_of(out)};
+                     group[line] = {sources[i + line], targets[i + line]};
                    }
-                   if (compute == DType::f64) {
+                   if (short_lines != nullptr) {
+                     short_lines(way, group, count, neutral);
+                   } else if (compute == DType::f64) {
                      scan_lines<Op>(way, group, count, static_cast<double>(neutral));
                    } else {
                      scan_lines<Op>(way, group, count, static_cast<std::int64_t>(neutral));

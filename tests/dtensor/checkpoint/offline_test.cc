@@ -5,10 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstring>
 
 #include "checkpoint/commit.h"
 #include "dtensor/checkpoint/own_folder.h"
+#include "dtensor/layout_catalogue.h"
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/checkpoint/checkpoint.h"
 #include "dtrun/dtensor/checkpoint/plan.h"
@@ -78,6 +80,53 @@ TEST_F(OfflineTest, MergedTensorsAreWholeInOneFile) {
   EXPECT_THAT(tensors::load_safetensors(own_ / "some.safetensors").tensors, SizeIs(1));
   expect_refused([&] { merge(from, own_ / "some.safetensors"); }, "is there already");
   expect_refused([&] { merge(from, own_ / "x.safetensors", {.only = {"y"}}); }, "no tensor of");
+}
+
+/// One tensor of each shape.
+nn::StateDict tensors_to_merge(const std::function<Tensor(const LocalTensor& whole)>& place) {
+  const std::vector<Shape> shapes = {{}, {1}, {7}, {0, 3}, {4, 6}, {3, 2, 5}};
+  const DType dtypes[] = {DType::f64, DType::f32, DType::bf16, DType::i64, DType::u8, DType::f32};
+  nn::StateDict tensors;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const LocalTensor numbers = tensors::arange(tensors::numel(shapes[i]), {.dtype = DType::i64});
+    tensors.insert("t" + std::to_string(i), place(numbers.to(dtypes[i]).reshape(shapes[i])));
+  }
+  return tensors;
+}
+
+// Whoever has saved it, and however it lay.
+TEST(MergedFileTest, IsTheSameByteForByteForEveryMeshAndLayout) {
+  const OwnFolder own;
+  const auto merged = [&](const std::string& name) {
+    Archive saved(own / name);
+    merge(saved, own / (name + ".safetensors"));
+    return content_of(own / (name + ".safetensors"));
+  };
+  save(own / "one",
+       {{"", tensors_to_merge([](const LocalTensor& whole) { return Tensor(whole); })}});
+  const std::string expected = merged("one");
+  std::size_t files = 0;
+  for (const std::vector<int>& mesh_shape : {std::vector<int>{2}, {4}, {2, 2}, {3, 2}}) {
+    const int ranks = mesh_shape.size() == 1 ? mesh_shape[0] : mesh_shape[0] * mesh_shape[1];
+    const std::size_t most = all_layouts({3, 2, 5}, mesh_shape, {}).size();
+    for (std::size_t number = 0; number < most; ++number) {
+      const std::string name = std::to_string(files++);
+      test::run_ranks(ranks, [&](const ProcessGroup& group) {
+        const DeviceMesh mesh(group, mesh_shape);
+        const nn::StateDict tensors = tensors_to_merge([&](const LocalTensor& whole) {
+          const std::vector<Layout> layouts = all_layouts(whole.shape(), mesh_shape, {});
+          const Layout& layout = layouts[number % layouts.size()];
+          return distribute_tensor(whole, mesh, layout.placements(),
+                                   {.source_rank = -1, .shard_order = layout.order()});
+        });
+        // Small shares, so that replicas are cut.
+        save(own / name, {{"", tensors}}, {.group = group, .split_above = 16});
+      });
+      EXPECT_TRUE(merged(name) == expected) << "layout " << number << " of " << ranks << " ranks";
+    }
+  }
+  std::printf("%zu merged files, each of %zu bytes\n", files, expected.size());
+  EXPECT_GT(files, 40U);
 }
 
 TEST_F(OfflineTest, ShardsOfWholeTensorsHaveAnIndexAndAreReadAgain) {

@@ -49,6 +49,15 @@ struct FlightOperation {
   bool is_message() const { return name == "send" || name == "recv"; }
 };
 
+/// A rank of another node that waits in an operation to which a rank has not come.
+struct RemoteWait {
+  int rank = -1;
+  std::string name;
+  std::string group;
+  std::uint64_t sequence = 0;
+  double since = 0;  ///< seconds since the epoch
+};
+
 struct RankFlight {
   int rank = -1;
   int pid = 0;
@@ -56,6 +65,8 @@ struct RankFlight {
   int victim_of = -1;       ///< the rank whose failure this one has reported; -1: none
   std::uint64_t begun = 0;  ///< operations; the last ones of them follow
   std::vector<FlightOperation> operations;  ///< oldest first
+  /// Of a living page only: a rank of another node waits for this one.
+  std::optional<RemoteWait> awaited = {};
 };
 
 struct FlightRecord {

@@ -96,10 +96,30 @@ struct alignas(128) RankSlot {
   /// The number of an operation that its entries tell as over, because it is short, and that is
   /// not over; 0: there is none.
   std::atomic<std::uint64_t> passing{0};
+  /// Since when a rank of another node waits for this one in an operation to which it has not come:
+  /// CLOCK_MONOTONIC; 0: none does. Then which rank, and in what. Texts are NUL-terminated.
+  std::atomic<std::int64_t> awaited_since_ns{0};
+  std::atomic<std::uint64_t> awaited_sequence{0};
+  std::atomic<std::int32_t> awaited_by{-1};
+  struct AwaitedCall {
+    char name[20] = {};
+    char group[24] = {};
+  } awaited_call;
 };
 
 /// kInCollective also in a short operation, in which the slot's own word stays as it was.
 RankState state_of(const RankSlot& slot);
+
+/// In what a rank of another node waits for this one.
+struct AwaitedOperation {
+  int by = -1;  ///< global rank
+  std::string name;
+  std::string group;
+  std::uint64_t sequence = 0;
+  std::int64_t since_ns = 0;  ///< CLOCK_MONOTONIC
+};
+/// nullopt: in nothing, as far as the rank has heard. Texts are printable.
+std::optional<AwaitedOperation> awaited_in(const RankSlot& slot);
 
 /// The newest operation: "all_reduce #41 of group 'world'"; empty: none was begun. Short and
 /// without control characters, whatever the rank has written there.

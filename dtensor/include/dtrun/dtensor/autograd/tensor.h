@@ -10,7 +10,6 @@
 #include <initializer_list>
 #include <iosfwd>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +20,7 @@
 #include "dtrun/dtensor/autograd/in_place_methods.h"
 #include "dtrun/dtensor/autograd/place_methods.h"
 #include "dtrun/dtensor/autograd/reduction_methods.h"
+#include "dtrun/dtensor/autograd/tensor_options.h"
 #include "dtrun/dtensor/layout/placement.h"
 #include "dtrun/dtensor/mesh/device_mesh.h"
 #include "dtrun/dtensor/mesh/spec.h"
@@ -33,32 +33,12 @@ using tensors::DType;
 using tensors::LocalTensor;
 
 class Deferred;
-class Node;
 class KeptCrossing;
-class RepeatedMove;
-struct AskedMove;
-
-struct FromLocalOptions {
-  /// The global shape. Not given: the sums of ragged shards' sizes, and of other dims the local
-  /// sizes times the axis sizes that shard them (all ranks must hold equal ones).
-  tensors::Shape shape = {};
-  bool has_shape = false;  ///< shape is given; {} is that of a 0-dim tensor
-  /// Collective over the mesh: every rank's shape and dtype are looked at, and along axes that are
-  /// Replicate all ranks take the elements of the first one. What does not fit is refused on all
-  /// ranks.
-  bool run_check = false;
-  ShardOrder shard_order = {};
-};
-
-struct BackwardOptions {
-  /// The graph can be gone through once more.
-  bool retain_graph = false;
-  /// The gradients are part of a graph themselves; retains this one.
-  bool create_graph = false;
-};
-
+class Node;
 class PendingTensor;
+class RepeatedMove;
 class ShardingSpec;
+struct AskedMove;
 
 /// Most operators are methods as well: those of the bases, which hold nothing.
 class Tensor : public ElementMethods,
@@ -94,8 +74,7 @@ class Tensor : public ElementMethods,
   Tensor& operator=(const Tensor&) & = default;
   Tensor& operator=(Tensor&&) & noexcept = default;
   ~Tensor() = default;
-  /// x[0] = 3 and x.slice(...) = y write the elements that the expression shows. @throws Error
-  /// kInvalidArgument where it shows nobody's, for the write would be lost
+  /// x[0] = 3 writes the elements that the expression shows. @throws Error where it shows nobody's
   void operator=(Scalar value) && { shown().fill_(value); }
   void operator=(const Tensor& source) && { shown().copy_(source); }
 
@@ -117,10 +96,15 @@ class Tensor : public ElementMethods,
   /// @throws Error kInvalidArgument for a local tensor, as placements()
   DeviceMesh device_mesh() const;
   const Placements& placements() const;
-  /// What this rank holds, without a mesh; a local tensor itself. Gradients flow.
+  /// What this rank holds, without a mesh; a local tensor itself. Gradients flow: those of the
+  /// ranks lie as this tensor's elements, or, where these are Partial, are equal along the axis.
   Tensor to_local() const;
+  /// @param grad_placements how the ranks' gradients lie: Partial() where each rank uses what all
+  /// have for a part of the result. @throws Error kInvalidArgument unless they are cut alike
+  Tensor to_local(const Placements& grad_placements) const;
   /// The whole tensor on every rank. Collective.
   Tensor full_tensor(Site site = Site::current()) const;
+  Tensor full_tensor(const Placements& grad_placements, Site site = Site::current()) const;
   /// The same, by ColossalAI's name.
   Tensor to_global(Site site = Site::current()) const { return full_tensor(site); }
   /// @throws Error kInvalidArgument for a local tensor, and a Partial one
@@ -251,6 +235,7 @@ class Tensor : public ElementMethods,
     base::Counted<Node> producer;        ///< none: no gradient is wanted
     std::uint32_t output = 0;            ///< which of the producer's
     View view = View::none;
+    bool is_copy = false;       ///< of what this view of a distributed tensor was to show
     std::uint32_t version = 0;  ///< of the elements, when the view was made
     /// The marks of the last four specs that moves led to which were not `repeated`: a tensor that
     /// never moves twice keeps no more than that.

@@ -53,12 +53,15 @@ struct ExplainedArgument {
 struct ExplainedRule {
   std::string rule;    ///< "S(0), R -> S(0)": the arguments, then the result, along one axis
   double seconds = 0;  ///< that the call costs with it; the other axes' rules stay
+  /// False: no choice tries it, whatever it costs. It cuts operands of which none is cut along the
+  /// axis, or wants a Partial one where none is or another one is cut.
+  bool is_tried = true;
 };
 
 struct ExplainedAxis {
   std::string name;
   ExplainedRule taken;
-  std::vector<ExplainedRule> lost;  ///< the cheapest first
+  std::vector<ExplainedRule> lost;  ///< those that were tried, the cheapest first, then the others
 };
 
 /// An operator, or a redistribute() between operators.

@@ -1,0 +1,85 @@
+// SharedPieces: carries out what a SharedPlan says of one step: lays this rank's pieces, and takes
+// the others' out of their areas. Used under the engine's lock.
+#pragma once
+
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "meeting.h"
+#include "reduction.h"
+#include "shared_plan.h"
+
+namespace dtrun::collectives::cpu {
+
+inline std::size_t bytes_of(const SharedPlan& plan, const SharedPlan::Piece& piece) {
+  return static_cast<std::size_t>(piece.count) * plan.item_bytes();
+}
+
+inline std::byte* at(const SharedPlan& plan, const Buffer& buffer, const SharedPlan::Piece& piece) {
+  return static_cast<std::byte*>(buffer.data) +
+         static_cast<std::size_t>(piece.begin) * plan.item_bytes();
+}
+
+/// @param area this rank's: a post's payload, or a half of a stage
+inline void lay(const SharedPlan& plan, Meeting& meeting, std::int64_t step, std::byte* area) {
+  // In line for each kind: the pieces of a short call take fewer instructions than calls do.
+  const auto put = [&](const Buffer& from, const SharedPlan::Piece& piece, int place, int readers)
+      __attribute__((always_inline)) {
+    const std::size_t bytes = bytes_of(plan, piece);
+    if (bytes == 0) return;
+    std::memcpy(area + plan.offset_of(place), at(plan, from, piece), bytes);
+    meeting.counters().shared_memory_bytes_sent += bytes * static_cast<std::size_t>(readers);
+  };
+  plan.for_each_laid(step, put);
+}
+
+/// The pieces in rank order: this rank's own, and the others' where they lie in their areas.
+template <typename AreaOf>
+void combine(const SharedPlan& plan, Meeting& meeting, const Buffer& own,
+             const SharedPlan::Piece& piece, std::size_t offset, AreaOf area_of) {
+  if (piece.count == 0) return;
+  std::array<const void*, 64> few;
+  std::vector<const void*> many;
+  const void** pieces = few.data();
+  if (static_cast<std::size_t>(plan.size()) > few.size()) {
+    many.resize(static_cast<std::size_t>(plan.size()));
+    pieces = many.data();
+  }
+  for (int rank = 0; rank < plan.size(); ++rank)
+    pieces[rank] = rank == plan.rank() ? at(plan, own, piece) : area_of(rank) + offset;
+  reduce_pieces(plan.collective().op(), own.dtype, at(plan, plan.output(), piece), pieces,
+                plan.size(), piece.count);
+  meeting.counters().shared_memory_bytes_received +=
+      bytes_of(plan, piece) * static_cast<std::size_t>(plan.size() - 1);
+}
+
+/// @param source where the peer's piece lies; not called for this rank's own
+template <typename Source>
+void copy_piece(const SharedPlan& plan, Meeting& meeting, int peer, const Buffer& output,
+                const SharedPlan::Piece& piece, Source source) {
+  const std::size_t bytes = bytes_of(plan, piece);
+  if (bytes == 0) return;
+  if (peer != plan.rank()) {
+    std::memcpy(at(plan, output, piece), source(), bytes);
+    meeting.counters().shared_memory_bytes_received += bytes;
+  } else if (output.data != plan.input().data) {
+    std::memcpy(at(plan, output, piece), at(plan, plan.input(), piece), bytes);
+  }
+}
+
+/// @param area_of a peer's, as lay()'s
+template <typename AreaOf>
+void take_all(const SharedPlan& plan, Meeting& meeting, std::int64_t step, AreaOf area_of) {
+  plan.for_each_taken(
+      step,
+      [&](const Buffer& own, const SharedPlan::Piece& piece, int place) {
+        combine(plan, meeting, own, piece, plan.offset_of(place), area_of);
+      },
+      [&](int peer, int place, const Buffer& output, const SharedPlan::Piece& piece) {
+        copy_piece(plan, meeting, peer, output, piece,
+                   [&] { return area_of(peer) + plan.offset_of(place); });
+      });
+}
+
+}  // namespace dtrun::collectives::cpu
