@@ -12,6 +12,9 @@ std::string why_messages(const Situation& now) {
     return fmt::format("not all {} ranks share memory", now.place.ranks);
   if (now.empty_parts == EmptyParts::stay)
     return "the ranks have agreed on the sizes, so empty parts are not sent";
+  if (goes_by_lent_messages(now))
+    return fmt::format("{} bytes of each of {} ranks are read where they lie", now.bytes,
+                       now.place.ranks);
   return fmt::format(
       "{} bytes of each of {} ranks are too many for posts, and the ranks for stages", now.bytes,
       now.place.ranks);

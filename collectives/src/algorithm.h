@@ -14,8 +14,15 @@
 
 namespace dtrun::collectives {
 
+/// The limits of posts are so many times as high where posts carry no more bytes than stages would.
+inline constexpr std::size_t kLongPosts = 4;
 /// The most that lies beside a post; no cost table can say more.
-inline constexpr std::size_t kPostBytes = kDefaultLimits.post_bytes;
+inline constexpr std::size_t kPostBytes = kLongPosts * kDefaultLimits.post_bytes;
+/// Of a long payload, what others can take before the rest is laid. Of less, the messages between
+/// two cores take longer than what they save.
+inline constexpr std::size_t kPostPieceBytes = 16 << 10;
+/// The same on a stage.
+inline constexpr std::size_t kStagePieceBytes = 32 << 10;
 /// Half a stage is divided among the members; smaller pieces than this are not worth a step.
 inline constexpr int kMostOnStage = 32;
 /// Of each half of a stage: what a rank lays there in one step.
@@ -28,6 +35,8 @@ inline constexpr int kRootedRoundsMachines = 32;
 /// A message of at least this many bytes is lent to a rank of the machine: of fewer, sender and
 /// receiver copy pieces through a ring at the same time.
 inline constexpr std::size_t kLentPipedBytes = (1 << 20) + 1;
+/// In a larger group the rings of all pairs would take more memory than stages.
+inline constexpr int kMostLentTo = 4;
 /// Where both sides send, each core is busy with one copy already: in a smaller ring than this they
 /// wait for one another so often that all that it cannot hold is lent.
 inline constexpr std::size_t kPipeRing = 512 << 10;
@@ -199,11 +208,20 @@ constexpr bool goes_by_rounds(const Situation& now) {
           place.machines >= (has_root ? kRootedRoundsMachines : kRoundsMachines));
 }
 /// The most bytes of one rank that may lie beside posts, if there are as many of each other.
-constexpr std::size_t most_beside_posts(int ranks, const WayLimits& limits) {
-  return std::min(limits.post_bytes, limits.all_posts_bytes / static_cast<std::size_t>(ranks));
+/// @param times as high the limits are
+constexpr std::size_t most_beside_posts(int ranks, const WayLimits& limits, std::size_t times = 1) {
+  return std::min(limits.post_bytes * times,
+                  limits.all_posts_bytes * times / static_cast<std::size_t>(ranks));
 }
 constexpr bool fit_beside_posts(std::size_t bytes, int ranks, const WayLimits& limits) {
   return bytes <= most_beside_posts(ranks, limits);
+}
+/// Whether posts make nobody read more than stages do, so that they only save a meeting. In an
+/// all_reduce of more ranks each combines all by posts, and its own chunk by stages. In an
+/// all_gather all read all either way, but ranks that share cores are faster by stages.
+constexpr bool gains_by_long_posts(OpKind kind, int ranks) {
+  return ranks == 2 || kind == OpKind::broadcast || kind == OpKind::reduce ||
+         kind == OpKind::reduce_scatter;
 }
 /// Of a gather, scatter or all_to_all: whether each rank says in a post how its parts go.
 constexpr bool goes_by_parcels(const Situation& now) {
@@ -214,16 +232,25 @@ constexpr bool goes_by_parcels(const Situation& now) {
 }
 /// Whether all know the bytes of each, which are few enough.
 constexpr bool goes_by_posts(const Situation& now) {
-  return now.place.ranks > 1 && now.place.sharing == Sharing::all && all_know_the_bytes(now.kind) &&
-         fit_beside_posts(now.bytes, now.place.ranks, *now.limits);
+  const int ranks = now.place.ranks;
+  const std::size_t times = gains_by_long_posts(now.kind, ranks) ? kLongPosts : 1;
+  return ranks > 1 && now.place.sharing == Sharing::all && all_know_the_bytes(now.kind) &&
+         now.bytes <= most_beside_posts(ranks, *now.limits, times);
+}
+/// Of ranks that share memory: whether each reads the others' bytes where they lie. Nothing is to
+/// be combined, and messages so long are lent.
+constexpr bool goes_by_lent_messages(const Situation& now) {
+  return now.kind == OpKind::all_gather && now.place.ranks <= kMostLentTo &&
+         now.bytes >= kLentPipedBytes;
 }
 constexpr Way choose_way(const Situation& now) {
   const int ranks = now.place.ranks;
   if (goes_by_parcels(now)) return Way::parcels;
   if (goes_by_posts(now)) return Way::post;
-  if (ranks > 1 && now.place.sharing == Sharing::all && all_know_the_bytes(now.kind) &&
-      ranks <= kMostOnStage)
-    return Way::stages;
+  if (ranks > 1 && now.place.sharing == Sharing::all && all_know_the_bytes(now.kind)) {
+    if (goes_by_lent_messages(now)) return Way::messages;
+    if (ranks <= kMostOnStage) return Way::stages;
+  }
   if (goes_by_rounds(now)) return Way::rounds;
   if (now.place.sharing != Sharing::all && now.bytes >= now.limits->machines_bytes &&
       has_way_by_machines(now.kind) && gains_by_machines(now.kind, now.place.machines, ranks)) {

@@ -30,18 +30,34 @@ TEST(AlgorithmTest, TheWayFollowsKindBytesRanksAndSharing) {
   } rows[] = {
       // Up to 16 KiB of a rank and 128 KiB of all go by posts.
       {OpKind::all_reduce, 0, 2, kAll, Way::post},
-      {OpKind::all_reduce, 16 * kKiB, 2, kAll, Way::post},
-      {OpKind::all_reduce, 16 * kKiB + 4, 2, kAll, Way::stages},
+      {OpKind::all_reduce, 16 * kKiB, 3, kAll, Way::post},
+      {OpKind::all_reduce, 16 * kKiB + 4, 3, kAll, Way::stages},
       {OpKind::all_reduce, 16 * kKiB, 8, kAll, Way::post},
       {OpKind::all_reduce, 16 * kKiB, 9, kAll, Way::stages},
       {OpKind::broadcast, 4, 8, kAll, Way::post},
       {OpKind::broadcast, 1024 * kKiB, 8, kAll, Way::stages},
-      {OpKind::reduce, 16 * kKiB, 4, kAll, Way::post},
-      {OpKind::reduce, 64 * kKiB, 4, kAll, Way::stages},
       {OpKind::all_gather, 16 * kKiB, 4, kAll, Way::post},
-      {OpKind::all_gather, 64 * kKiB, 4, kAll, Way::stages},
+      {OpKind::all_gather, 16 * kKiB + 4, 4, kAll, Way::stages},
       {OpKind::split, 16, 4, kAll, Way::post},
-      {OpKind::reduce_scatter, 64 * kKiB, 4, kAll, Way::stages},
+      // Up to 64 KiB and 512 KiB where posts carry no more than stages.
+      {OpKind::all_reduce, 64 * kKiB, 2, kAll, Way::post},
+      {OpKind::all_reduce, 64 * kKiB + 4, 2, kAll, Way::stages},
+      {OpKind::all_gather, 64 * kKiB, 2, kAll, Way::post},
+      {OpKind::all_gather, 64 * kKiB + 4, 2, kAll, Way::stages},
+      {OpKind::broadcast, 64 * kKiB, 8, kAll, Way::post},
+      {OpKind::broadcast, 64 * kKiB, 9, kAll, Way::stages},
+      {OpKind::reduce, 64 * kKiB, 4, kAll, Way::post},
+      {OpKind::reduce, 64 * kKiB + 4, 4, kAll, Way::stages},
+      {OpKind::reduce_scatter, 64 * kKiB, 4, kAll, Way::post},
+      {OpKind::reduce_scatter, 64 * kKiB + 4, 4, kAll, Way::stages},
+      {OpKind::broadcast, 16 * kKiB, 32, kAll, Way::post},
+      {OpKind::broadcast, 16 * kKiB + 4, 32, kAll, Way::stages},
+      // Longer parts are read where they lie.
+      {OpKind::all_gather, 1024 * kKiB, 2, kAll, Way::stages},
+      {OpKind::all_gather, 1024 * kKiB + 4, 2, kAll, Way::messages},
+      {OpKind::all_gather, 1024 * kKiB + 4, 4, kAll, Way::messages},
+      {OpKind::all_gather, 1024 * kKiB + 4, 5, kAll, Way::stages},
+      {OpKind::broadcast, 1024 * kKiB + 4, 2, kAll, Way::stages},
       {OpKind::barrier, 0, 300, kAll, Way::post},
       // Above 32 ranks a step would carry too little.
       {OpKind::all_reduce, 4 * kKiB, 32, kAll, Way::post},
@@ -197,8 +213,10 @@ TEST(AlgorithmTest, ACostTableMovesTheLimits) {
   const auto sum = [](std::size_t bytes, int ranks, Sharing sharing) {
     return of(OpKind::all_reduce, bytes, ranks, sharing);
   };
-  EXPECT_EQ(way(sum(4 * kKiB, 2, kAll), 1), Way::post);
-  EXPECT_EQ(way(sum(4 * kKiB + 4, 2, kAll), 1), Way::stages);
+  EXPECT_EQ(way(sum(4 * kKiB, 3, kAll), 1), Way::post);
+  EXPECT_EQ(way(sum(4 * kKiB + 4, 3, kAll), 1), Way::stages);
+  EXPECT_EQ(way(sum(16 * kKiB, 2, kAll), 1), Way::post);
+  EXPECT_EQ(way(sum(16 * kKiB + 4, 2, kAll), 1), Way::stages);
   EXPECT_EQ(way(sum(64 * kKiB, 2, kNotAll), 2), Way::messages);
   EXPECT_EQ(way(sum(64 * kKiB + 4, 2, kNotAll), 2), Way::chunks);
   EXPECT_EQ(way(sum(64 * kKiB, 4, kNotAll), 2), Way::rounds);
@@ -208,19 +226,21 @@ TEST(AlgorithmTest, ACostTableMovesTheLimits) {
   limits.all_posts_bytes = 16 * kKiB;
   EXPECT_EQ(way(sum(4 * kKiB, 4, kAll), 1), Way::post);
   EXPECT_EQ(way(sum(4 * kKiB, 5, kAll), 1), Way::stages);
+  EXPECT_EQ(way(of(OpKind::reduce, 16 * kKiB, 4, kAll), 1), Way::post);
+  EXPECT_EQ(way(of(OpKind::reduce, 16 * kKiB, 5, kAll), 1), Way::stages);
 }
 
 TEST(AlgorithmTest, TheReasonNamesTheCostTableWhereItMakesADifference) {
   WayLimits limits;
   limits.post_bytes = 8;
-  Situation now = of(OpKind::all_reduce, 16, 2, kAll);
+  Situation now = of(OpKind::all_reduce, 16, 3, kAll);
   now.limits = &limits;
   EXPECT_EQ(explain(now, choose_algorithm(now).way),
-            "by stages: 16 bytes of each of 2 ranks, which share memory, are too many for posts; "
+            "by stages: 16 bytes of each of 3 ranks, which share memory, are too many for posts; "
             "the cost table says so, else by posts");
   now.bytes = 8;
   EXPECT_EQ(explain(now, choose_algorithm(now).way),
-            "by posts: 8 bytes of each of 2 ranks, which share memory");
+            "by posts: 8 bytes of each of 3 ranks, which share memory");
 }
 
 TEST(AlgorithmTest, TheReasonIsSaid) {
@@ -228,8 +248,10 @@ TEST(AlgorithmTest, TheReasonIsSaid) {
   EXPECT_EQ(said(of(OpKind::all_reduce, 16, 2, kAll)),
             "by posts: 16 bytes of each of 2 ranks, which share memory");
   EXPECT_EQ(
-      said(of(OpKind::all_reduce, 65536, 2, kAll)),
-      "by stages: 65536 bytes of each of 2 ranks, which share memory, are too many for posts");
+      said(of(OpKind::all_reduce, 65540, 2, kAll)),
+      "by stages: 65540 bytes of each of 2 ranks, which share memory, are too many for posts");
+  EXPECT_EQ(said(of(OpKind::all_gather, 2097152, 2, kAll)),
+            "by messages: 2097152 bytes of each of 2 ranks are read where they lie");
   const std::string parcels =
       "by parcels: each of 2 ranks, which share memory, knows how long the parts are that it gives";
   EXPECT_EQ(said(of(OpKind::gather, 0, 2, kAll)), parcels);

@@ -57,9 +57,15 @@ std::vector<std::int64_t> counts_around_thresholds(int size) {
   const auto stage = static_cast<std::int64_t>(kStageBytes / 4);
   std::vector<std::int64_t> counts = {0, 1, 2, 3};
   for (const std::int64_t edge :
-       {static_cast<std::int64_t>(Post::kInline / 4), static_cast<std::int64_t>(kPostBytes / 4),
+       {static_cast<std::int64_t>(Post::kInline / 4),
+        static_cast<std::int64_t>(kPostPieceBytes / 4),
+        2 * static_cast<std::int64_t>(kPostPieceBytes / 4),
+        static_cast<std::int64_t>(kPostBytes / 4),
         static_cast<std::int64_t>(kDefaultLimits.all_posts_bytes / 4) / size,
-        stage / (size + 1) / 16 * 16 * size, stage, 2 * stage})
+        stage / (size + 1) / 16 * 16 * size, stage,
+        stage + static_cast<std::int64_t>(kStagePieceBytes / 4), 2 * stage, 4 * stage,
+        // Parts of this length are those of the last rank.
+        4 * stage * size / (size - 1)})
     for (const std::int64_t offset : {-1, 0, 1}) counts.push_back(edge + offset);
   return counts;
 }

@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <random>
+#include <utility>
 
 namespace dtrun::collectives::cpu {
 namespace {
@@ -67,12 +68,14 @@ TEST(PayloadRingTest, AllOfItIsUsedAndThenTheOldestMustBeRead) {
   EXPECT_EQ(ring.needed(3 * 4096, next, before), kFirstTurn + 3);
 }
 
-TEST(PayloadRingTest, RanksSideBySideUseTwoPlacesInTurn) {
-  PayloadRing ring;
-  for (Turn call = 0; call < 100; ++call) {
-    const Turn next = kFirstTurn + call;
-    EXPECT_EQ(ring.needed(kPostBytes, next, next - 1), next - 1);
-    EXPECT_EQ(ring.take(kPostBytes, next, next - 1), call % 2 * kPostBytes);
+TEST(PayloadRingTest, RanksSideBySideUseTwoPlacesInTurnAndForLongPayloadsTheWholeRing) {
+  for (const auto& [bytes, places] : {std::pair<std::size_t, Turn>{16 << 10, 2}, {64 << 10, 4}}) {
+    PayloadRing ring;
+    for (Turn call = 0; call < 100; ++call) {
+      const Turn next = kFirstTurn + call;
+      EXPECT_EQ(ring.needed(bytes, next, next - 1), next - 1);
+      EXPECT_EQ(ring.take(bytes, next, next - 1), call % places * bytes);
+    }
   }
 }
 

@@ -13,7 +13,10 @@ using collectives::WayLimits;
 constexpr std::size_t kNever = std::size_t{1} << 40;
 constexpr std::size_t kMostInRounds = 1 << 20;
 constexpr int kTurns = 3;
-constexpr std::size_t kPostSizes[] = {64, 256, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10};
+constexpr std::size_t kPostSizes[] = {64,      256,      1 << 10,  2 << 10, 4 << 10,
+                                      8 << 10, 16 << 10, 32 << 10, 64 << 10};
+/// Of two ranks, an all_reduce goes by posts up to so many times that limit.
+constexpr std::size_t kTimesOfTwo = 4;
 constexpr std::size_t kMessageSizes[] = {1 << 10,  4 << 10,   8 << 10,   16 << 10, 32 << 10,
                                          64 << 10, 128 << 10, 256 << 10, 512 << 10};
 
@@ -44,8 +47,12 @@ WayLimits limits_of_posts(const JobPlace& place, const TimesWith& times) {
   posts.all_posts_bytes = kNever;
   WayLimits stages;
   stages.post_bytes = stages.all_posts_bytes = 0;
-  const auto both = in_turns(std::vector{posts, stages}, kPostSizes, times);
-  const std::size_t best = best_limit(kPostSizes, both[0], both[1]);
+  const std::size_t times_as_high = place.ranks == 2 ? kTimesOfTwo : 1;
+  std::span<const std::size_t> sizes(kPostSizes);
+  while (sizes.back() > times_as_high * kDefaultLimits.post_bytes)
+    sizes = sizes.first(sizes.size() - 1);
+  const auto both = in_turns(std::vector{posts, stages}, sizes, times);
+  const std::size_t best = best_limit(sizes, both[0], both[1]) / times_as_high;
   WayLimits limits;
   const auto ranks = static_cast<std::size_t>(place.ranks);
   // With so many ranks that limit comes first.

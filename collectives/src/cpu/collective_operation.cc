@@ -9,6 +9,7 @@
 #include "dtrun/base/check.h"
 #include "group_channels.h"
 #include "group_engine.h"
+#include "large_copy.h"
 #include "reduction.h"
 
 namespace dtrun::collectives::cpu {
@@ -208,7 +209,7 @@ void CollectiveOperation::do_local(const LocalWork& work) {
   if (work.kind == Kind::copy || (work.kind == Kind::combine && work.sources.size() == 1)) {
     const std::span<std::byte> source = resolve(work.sources[0]);
     if (source.data() != destination.data())
-      std::memcpy(destination.data(), source.data(), source.size());
+      copy_large(destination.data(), source.data(), source.size());
     return;
   }
   const DType dtype = fingerprint().dtype;

@@ -23,6 +23,7 @@ using Offset = std::uint64_t;  ///< in a heap; 0: none
 struct MemberLine {
   alignas(128) std::atomic<Turn> step{kFirstTurn - 1};  ///< the last one that lies in the stage
   std::atomic<std::uint32_t> left{0};                   ///< 1: the member has left the group
+  std::atomic<std::uint64_t> pieces{0};                 ///< of a step that is not all there yet
   std::atomic<Offset> stage{0};                         ///< in its heap; 0: none yet
   std::atomic<Offset> payloads{0};                      ///< of its posts; likewise
   /// The sequence of its last collective: the call itself stands in the history in its heap.

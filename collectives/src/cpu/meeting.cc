@@ -114,8 +114,7 @@ bool Meeting::has_come_to_step(int peer) const {
   return is_at_or_past(line(peer).step.load(std::memory_order_seq_cst), step_);
 }
 
-const std::byte* Meeting::look_at_stage(int peer) {
-  if (!has_come_to_step(peer)) return nullptr;
+const std::byte* Meeting::stage_of(int peer) {
   const MemberLine& of_peer = line(peer);
   Member& member = members_[static_cast<std::size_t>(peer)];
   if (member.stage == nullptr)

@@ -15,9 +15,11 @@
 // s - 2.
 //
 // Memory order: a post is written, then its turn stored, and its reader loads the turn before it
-// reads the post. The reader's next post is stored after that, and loaded by whoever overwrites the
-// first one. So store-release and load-acquire would do; they are seq_cst because sleepers are rung
-// after a look at their count (doorbell.h).
+// reads the post. A piece of its payload that follows is written before the number of pieces is
+// stored, and read after that was loaded; all of them are there before the rank's next turn is. The
+// reader's next post is stored after that, and loaded by whoever overwrites the first one. So
+// store-release and load-acquire would do; they are seq_cst because sleepers are rung after a look
+// at their count (doorbell.h).
 #pragma once
 
 #include <array>
@@ -75,13 +77,27 @@ class Meeting {
   /// Peers that sleep are rung. @param needed: somebody may wait for this post alone
   enum class Needed { with_all, alone };
   void post(const Fingerprint& fingerprint, Needed needed) {
-    Post& post = post_of(rank_);
-    post.show(static_cast<std::uint32_t>(hash_), fingerprint);
-    post.turn.store(turn_, std::memory_order_seq_cst);
-    claim_coming_post();
-    hash(fingerprint);
+    show_post(fingerprint);
+    end_post(needed);
+  }
+  // The same of a payload in pieces, which others can take one after the other.
+  /// The first piece is there. Nobody is rung yet.
+  void begin_post(const Fingerprint& fingerprint) {
+    tell_pieces(1);
+    show_post(fingerprint);
+  }
+  /// So many are.
+  void tell_pieces(std::uint32_t laid) {
+    post_of(rank_).laid_pieces().store(laid, std::memory_order_seq_cst);
+  }
+  /// All are.
+  void end_post(Needed needed) {
     if (size() <= kMostWoken || counts_.is_last(slot_of(turn_), size()) || needed == Needed::alone)
       ring_sleepers();
+  }
+  /// Of a peer that has come.
+  std::uint32_t laid_pieces(int peer) const {
+    return post_of(peer).laid_pieces().load(std::memory_order_seq_cst);
   }
   /// Whether the peer's post of this turn is there. @throws Disagreement, EarlierDisagreement
   bool look(int peer) const {
@@ -114,13 +130,24 @@ class Meeting {
   void open_stage();
   /// false: not everybody has come to the last step yet.
   bool begin_step();
+  /// So many pieces of this step lie in the stage; the last of them is told by step(). Nobody is
+  /// rung.
+  void tell_pieces_of_step(std::uint32_t laid) {
+    own_line().pieces.store(word_of_pieces(laid), std::memory_order_release);
+  }
   std::byte* stage() const { return half_of(members_[static_cast<std::size_t>(rank_)].stage); }
   /// Peers that sleep are rung.
   void step();
   /// The peer has told this step, or is this rank.
   bool has_come_to_step(int peer) const;
-  /// The peer's half of its stage of this step; null: not there yet.
-  const std::byte* look_at_stage(int peer);
+  /// Whether the peer has told this step, or more pieces of it than `laid`.
+  bool has_piece_of_step(int peer, std::uint32_t laid) const {
+    if (has_come_to_step(peer)) return true;
+    const std::uint64_t told = line(peer).pieces.load(std::memory_order_acquire);
+    return told > word_of_pieces(laid) && told < word_of_pieces(0) + kMostPieces;
+  }
+  /// The peer's half of its stage of this step, of which it has told something.
+  const std::byte* stage_of(int peer);
   /// This rank's payloads and stage, to be given back when the group is left; 0: never opened.
   std::array<Offset, 2> own_areas() const { return {payload_area_, stage_}; }
 
@@ -160,6 +187,13 @@ class Meeting {
   bool has_come(int peer, Turn turn) const {
     return post_of(peer, turn).turn.load(std::memory_order_seq_cst) == turn;
   }
+  void show_post(const Fingerprint& fingerprint) {
+    Post& post = post_of(rank_);
+    post.show(static_cast<std::uint32_t>(hash_), fingerprint);
+    post.turn.store(turn_, std::memory_order_seq_cst);
+    claim_coming_post();
+    hash(fingerprint);
+  }
   /// That turn, or a later one. Numbers go around at 2^32; members are never far apart.
   static bool is_at_or_past(Turn theirs, Turn turn) {
     return static_cast<std::int32_t>(theirs - turn) >= 0;
@@ -180,6 +214,10 @@ class Meeting {
   /// Of a turn to which both have come.
   void compare(int peer, Turn turn) const {
     if (!(post_of(peer, turn).head == post_of(rank_, turn).head)) disagree(peer, turn);
+  }
+  static constexpr std::uint64_t kMostPieces = 256;
+  std::uint64_t word_of_pieces(std::uint32_t laid) const {
+    return step_ * kMostPieces + laid;
   }
   [[noreturn]] void disagree(int peer, Turn turn) const;
   static constexpr bool fits_in_post(std::size_t payload) {

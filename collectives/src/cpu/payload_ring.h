@@ -42,14 +42,17 @@ class PayloadRing {
   void skip(Turn next) { begins_[next % kMostPosts] = end_; }
 
  private:
+  static constexpr std::size_t kTwoPlacesBytes = 16 << 10;
   static constexpr std::uint64_t rounded(std::size_t bytes) {
     return (bytes + kLine - 1) / kLine * kLine;
   }
   std::uint64_t place(std::size_t bytes, Turn next, Turn come) const {
     const std::uint64_t left = kBytes - end_ % kBytes;
     const Turn last = next - 1;
-    // Where nobody is behind, two places in turn stay in the caches.
-    const bool starts_anew = come == last && begins_[last % kMostPosts] % kBytes >= rounded(bytes);
+    // Where nobody is behind, two places in turn stay in the caches. Those of long payloads would
+    // have to be taken back from the caches of their readers, which takes longer.
+    const bool starts_anew = bytes <= kTwoPlacesBytes && come == last &&
+                             begins_[last % kMostPosts] % kBytes >= rounded(bytes);
     return left < rounded(bytes) || (starts_anew && left != kBytes) ? end_ + left : end_;
   }
 

@@ -47,13 +47,17 @@ struct alignas(128) Post {
   PostHead head;
   std::uint16_t place = 0;   ///< in the rank's PayloadRing, in lines, of more bytes than kInline
   std::uint16_t parcel = 0;  ///< of parts that the rank gives: how long each is, or kInMessages
-  alignas(8) std::byte payload[kInline] = {};  ///< of up to kInline bytes
+  alignas(8) std::byte payload[kInline] = {};  ///< of up to kInline bytes, or laid_pieces()
   char site[sizeof(Fingerprint::site)] = {};
 
   void show(std::uint32_t before, const Fingerprint& fingerprint) {
     head.before = before;
     std::memcpy(head.fingerprint, &fingerprint, sizeof(head.fingerprint));
     std::memcpy(site, fingerprint.site, sizeof(site));
+  }
+  /// Of a payload in pieces, which lies elsewhere: how many of them are there.
+  std::atomic_ref<std::uint32_t> laid_pieces() {
+    return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(payload));
   }
   Fingerprint fingerprint() const {
     Fingerprint result;

@@ -1,9 +1,10 @@
 // SharedPlan: a collective whose members share memory, as steps. In each step a rank lays pieces of
 // its buffers where the others can read them, and takes theirs. What each kind lays and takes is
 // said here and nowhere else. A collective by post is one step, whose pieces are whole and lie
-// beside the post; one by stages is as many steps as its pieces need. In place, the others read the
-// buffers themselves, and the steps only part the work. Pure, and computed from what
-// all members know. Borrows the call's fingerprint and buffers.
+// beside the post; of a long broadcast or reduce it is several, so that pieces are taken while the
+// next ones are laid. One by stages is as many steps as its pieces need. In place, the others read
+// the buffers themselves, and the steps only part the work. Pure, and computed from what all
+// members know. Borrows the call's fingerprint and buffers.
 #pragma once
 
 #include <algorithm>
@@ -26,10 +27,12 @@ class SharedPlan {
       : SharedPlan(collective, rank, situation.place.ranks, situation.bytes, situation.item_bytes,
                    way) {
     if (way == Way::stages) cut_into_steps();
+    if (way == Way::post) cut_post();
   }
-  /// By posts. @param shown_bytes the most that one member shows
+  /// By posts, in one step. @param shown_bytes the most that one member shows: up to post_bytes
   static SharedPlan by_posts(const CollectiveView& collective, int rank, int size,
                              std::size_t shown_bytes, std::size_t item_bytes) {
+    static_assert(kDefaultLimits.post_bytes <= kPostPieceBytes, "the whole is one piece");
     return SharedPlan(collective, rank, size, shown_bytes, item_bytes, Way::post);
   }
 
@@ -39,6 +42,13 @@ class SharedPlan {
   int size() const { return size_; }
   /// The most that one member shows to all.
   std::size_t shown_bytes() const { return shown_bytes_; }
+  /// So many steps lie side by side in a half of a stage; by posts all do.
+  std::int64_t steps_of_half() const { return steps_of_half_; }
+  /// Where this step's area begins in the payload of the post, or in the half.
+  std::size_t offset_of_step(std::int64_t step) const {
+    if (steps_of_half_ == 1) return 0;
+    return static_cast<std::size_t>(step % steps_of_half_ * piece_) * item_bytes_;
+  }
   /// Of what this rank lays beside its post.
   std::size_t laid_bytes() const { return way_ == Way::post && shows(rank_) ? shown_bytes_ : 0; }
   /// Whether this rank takes the post of everybody.
@@ -178,7 +188,7 @@ class SharedPlan {
   }
 
   /// Byte offset of a place, which is a rank's or, behind those, the combined pieces'.
-  std::size_t offset_of(int place) const {
+  [[gnu::always_inline]] std::size_t offset_of(int place) const {
     if (way_ == Way::stages)
       return static_cast<std::size_t>(place) * static_cast<std::size_t>(piece_) * item_bytes_;
     // Beside a post they lie as the inputs do, one after the other.
@@ -210,8 +220,8 @@ class SharedPlan {
     begin = std::min(begin + step * piece_, end);
     return {begin, std::min(piece_, end - begin)};
   }
-  Piece whole(const Buffer& buffer, std::int64_t step) const {
-    return way_ == Way::post ? Piece{0, buffer.count} : cut(0, buffer.count, step);
+  [[gnu::always_inline]] Piece whole(const Buffer& buffer, std::int64_t step) const {
+    return steps_ == 1 ? Piece{0, buffer.count} : cut(0, buffer.count, step);
   }
   Piece chunk(int owner, std::int64_t step) const {
     const Chunk owned = chunk_of(input().count, size_, owner);
@@ -233,10 +243,26 @@ class SharedPlan {
     return most;
   }
 
-  void cut_into_steps() {
-    const std::size_t bytes = kStageBytes / static_cast<std::size_t>(places()) / kLine * kLine;
+  /// Others take the first pieces while the next ones are laid. Where all lay at the same time,
+  /// none would begin sooner to take.
+  bool flows() const { return kind() == OpKind::broadcast || kind() == OpKind::reduce; }
+  void cut_post() {
+    if (!flows() || shown_bytes_ <= kPostPieceBytes) return;
+    cut_by(kPostPieceBytes);
+    steps_of_half_ = steps_;
+  }
+  void cut_by(std::size_t bytes) {
     piece_ = static_cast<std::int64_t>(bytes / item_bytes_);
     steps_ = (most_elements() + piece_ - 1) / piece_;
+  }
+
+  void cut_into_steps() {
+    if (flows()) {
+      cut_by(kStagePieceBytes);
+      steps_of_half_ = kStageBytes / kStagePieceBytes;
+      return;
+    }
+    cut_by(kStageBytes / static_cast<std::size_t>(places()) / kLine * kLine);
     // What has been combined in the last step goes to the others in one more.
     if (kind() == OpKind::all_reduce) ++steps_;
   }
@@ -250,6 +276,7 @@ class SharedPlan {
   std::int64_t piece_ =
       std::numeric_limits<std::int64_t>::max();  ///< elements of a place in a step
   std::int64_t steps_ = 1;
+  std::int64_t steps_of_half_ = 1;
 };
 
 }  // namespace dtrun::collectives::cpu

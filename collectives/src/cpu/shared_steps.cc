@@ -1,5 +1,6 @@
 #include "shared_steps.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace dtrun::collectives::cpu {
@@ -15,6 +16,35 @@ void count_shown(const SharedPlan& plan, Meeting& meeting, std::int64_t step) {
 }
 
 }  // namespace
+
+void SharedSteps::lay_in_pieces(const SharedPlan& plan, Meeting& meeting) {
+  if (!plan.shows(plan.rank())) return post(plan, meeting);
+  std::byte* const payload = meeting.payload(plan.shown_bytes());
+  for (std::int64_t step = 0; step < plan.steps(); ++step) {
+    lay(plan, meeting, step, payload + plan.offset_of_step(step));
+    if (step == 0)
+      meeting.begin_post(plan.collective().fingerprint);
+    else
+      meeting.tell_pieces(static_cast<std::uint32_t>(step + 1));
+  }
+  meeting.end_post(needed_of(plan));
+  shown_ = true;
+}
+
+bool SharedSteps::take_pieces(const SharedPlan& plan, Meeting& meeting) {
+  for (; step_ < plan.steps(); ++step_) {
+    for (int peer = 0; peer < plan.size(); ++peer)
+      if (!has_laid(peer, plan, meeting)) return false;
+    take_all(plan, meeting, step_, [&](int peer) {
+      return meeting.payload(peer, plan.shown_bytes()) + plan.offset_of_step(step_);
+    });
+  }
+  return true;
+}
+
+bool SharedSteps::has_laid(int peer, const SharedPlan& plan, const Meeting& meeting) const {
+  return plan.steps() == 1 || !plan.needs(peer) || meeting.laid_pieces(peer) > step_;
+}
 
 bool SharedSteps::show_places(const SharedPlan& plan, Meeting& meeting) {
   if (!meeting.begin_turn(sizeof(Places), Meeting::Room::least)) return false;
@@ -67,28 +97,43 @@ SharedSteps::Progress SharedSteps::advance(const SharedPlan& plan, Meeting& meet
   return plan.way() == Way::post ? Progress::done : Progress::moved;
 }
 
+void SharedSteps::lay_half(const SharedPlan& plan, Meeting& meeting) const {
+  const std::int64_t end = std::min(step_ + plan.steps_of_half(), plan.steps());
+  for (std::int64_t step = step_; step < end; ++step) {
+    lay(plan, meeting, step, meeting.stage() + plan.offset_of_step(step));
+    if (step + 1 < end && plan.shows(plan.rank()))
+      meeting.tell_pieces_of_step(static_cast<std::uint32_t>(step + 1 - step_));
+  }
+  meeting.step();
+}
+
 SharedSteps::Progress SharedSteps::advance_on_stages(const SharedPlan& plan, Meeting& meeting) {
-  const bool lays = !laid_;
-  if (lays) {
+  bool has_moved = !laid_;
+  if (!laid_) {
     if (!meeting.begin_step()) return Progress::waiting;
-    lay(plan, meeting, step_, meeting.stage());
-    meeting.step();
+    lay_half(plan, meeting);
     laid_ = true;
   }
-  for (int peer = 0; peer < plan.size(); ++peer)
-    if (plan.needs(peer) && meeting.look_at_stage(peer) == nullptr)
-      return lays ? Progress::moved : Progress::waiting;
-  take_all(plan, meeting, step_, [&](int peer) { return meeting.look_at_stage(peer); });
-  laid_ = false;
-  return ++step_ == plan.steps() ? Progress::done : Progress::moved;
+  while (laid_) {
+    const auto piece = static_cast<std::uint32_t>(step_ % plan.steps_of_half());
+    for (int peer = 0; peer < plan.size(); ++peer)
+      if (plan.needs(peer) && !meeting.has_piece_of_step(peer, piece))
+        return has_moved ? Progress::moved : Progress::waiting;
+    take_all(plan, meeting, step_,
+             [&](int peer) { return meeting.stage_of(peer) + plan.offset_of_step(step_); });
+    has_moved = true;
+    ++step_;
+    laid_ = step_ < plan.steps() && step_ % plan.steps_of_half() != 0;
+  }
+  return step_ == plan.steps() ? Progress::done : Progress::moved;
 }
 
 // A part's steps wait for nobody. Behind them this rank waits for those that read its buffers, and
 // in an all_reduce so for what they have combined, which the second part copies.
 SharedSteps::Progress SharedSteps::advance_in_place(const SharedPlan& plan, Meeting& meeting) {
   if (step_ < plan.steps_in_place()) {
-    take_in_place(plan, meeting);
-    ++step_;
+    const std::int64_t end = std::min(step_ + plan.steps_of_half(), plan.steps_in_place());
+    for (; step_ < end; ++step_) take_in_place(plan, meeting);
     return Progress::moved;
   }
   const bool tells = !laid_;
@@ -141,7 +186,10 @@ bool SharedSteps::waits_for(int peer, const SharedPlan& plan, Meeting& meeting) 
     return matters && !meeting.has_come_to_step(peer);
   }
   // Before this rank has shown anything, it waits for those that are far behind.
-  return shown_ ? plan.meets(peer) && !meeting.has_come(peer) : meeting.is_behind(peer);
+  if (!shown_) return meeting.is_behind(peer);
+  if (!plan.meets(peer)) return false;
+  const bool has_come = meeting.has_come(peer);
+  return !has_come || (plan.way() == Way::post && !has_laid(peer, plan, meeting));
 }
 
 }  // namespace dtrun::collectives::cpu

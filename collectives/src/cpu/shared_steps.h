@@ -17,16 +17,20 @@ class SharedSteps {
   /// waits for long waits for one call of the slowest rank. @throws Disagreement
   Progress advance(const SharedPlan& plan, Meeting& meeting);
 
-  // Of a plan by posts, its only step in two halves.
+  // Of a plan by posts: what this rank does at once, and what it does once the others have come.
   /// Shows this rank's post. @return false: others are still busy with what this would overwrite
   /// @throws Disagreement, EarlierDisagreement
   bool show_post(const SharedPlan& plan, Meeting& meeting, Meeting::Room room) {
     if (!meeting.begin_turn(plan.laid_bytes(), room)) return false;
+    if (plan.steps() > 1) [[unlikely]] {
+      lay_in_pieces(plan, meeting);
+      return true;
+    }
     lay(plan, meeting, 0, meeting.payload(plan.shown_bytes()));
     post(plan, meeting);
     return true;
   }
-  /// Takes what the others show. @return false: not all of them have come. @throws Disagreement
+  /// Takes what the others show. @return false: not all of it is there. @throws Disagreement
   bool take_posts(const SharedPlan& plan, Meeting& meeting) {
     const bool may_be_ahead = plan.is_one_way();
     for (; !plan.meets_nobody() && seen_ < plan.size(); ++seen_) {
@@ -35,9 +39,10 @@ class SharedSteps {
       if (may_be_ahead) meeting.fetch_early(seen_);
     }
     if (plan.takes_all_posts()) meeting.met();
-    if (plan.way() == Way::post)
-      take_all(plan, meeting, 0,
-               [&](int peer) { return meeting.payload(peer, plan.shown_bytes()); });
+    if (plan.way() != Way::post) return true;
+    if (plan.steps() > 1) [[unlikely]]
+      return take_pieces(plan, meeting);
+    take_all(plan, meeting, 0, [&](int peer) { return meeting.payload(peer, plan.shown_bytes()); });
     return true;
   }
   bool shown() const { return shown_; }
@@ -49,13 +54,22 @@ class SharedSteps {
  private:
   /// The same of a plan by stages.
   bool show_places(const SharedPlan& plan, Meeting& meeting);
-  void post(const SharedPlan& plan, Meeting& meeting) {
-    // The others of a broadcast wait for the root only.
+  /// The others of a broadcast wait for the root only.
+  static Meeting::Needed needed_of(const SharedPlan& plan) {
     const bool alone = plan.kind() == OpKind::broadcast && plan.is_root();
-    meeting.post(plan.collective().fingerprint,
-                 alone ? Meeting::Needed::alone : Meeting::Needed::with_all);
+    return alone ? Meeting::Needed::alone : Meeting::Needed::with_all;
+  }
+  void post(const SharedPlan& plan, Meeting& meeting) {
+    meeting.post(plan.collective().fingerprint, needed_of(plan));
     shown_ = true;
   }
+  // Of a plan by posts that is several steps. Not in line: a short call is one.
+  void lay_in_pieces(const SharedPlan& plan, Meeting& meeting);
+  /// @return false: not all pieces are there
+  bool take_pieces(const SharedPlan& plan, Meeting& meeting);
+  /// Whether that peer's piece of this step lies beside its post.
+  bool has_laid(int peer, const SharedPlan& plan, const Meeting& meeting) const;
+  void lay_half(const SharedPlan& plan, Meeting& meeting) const;
   Progress advance_on_stages(const SharedPlan& plan, Meeting& meeting);
   Progress advance_in_place(const SharedPlan& plan, Meeting& meeting);
   void take_in_place(const SharedPlan& plan, Meeting& meeting) const;
@@ -73,9 +87,9 @@ class SharedSteps {
   bool met_ = false;
   bool in_place_ = false;     ///< known once all have met
   bool second_part_ = false;  ///< in place
-  bool laid_ = false;         ///< on the stage, in this step
+  bool laid_ = false;         ///< on the stage, in this step and those beside it
   int seen_ = 0;              ///< how many members, in rank order, have come
-  std::int64_t step_ = 0;     ///< on the stages
+  std::int64_t step_ = 0;     ///< of the post, or on the stages
 };
 
 }  // namespace dtrun::collectives::cpu

@@ -89,7 +89,7 @@ bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration t
   if (collective.peers != nullptr)
     return pass_one_now(collective, timeout) || deliver_now(collective, nullptr, timeout);
   if (has_posts_ && all_know_the_bytes(collective.kind())) {
-    // As choose_way() would say, of which this is the first question.
+    // As choose_way() would say, of which this is the first question. Longer ones are asked below.
     const std::size_t item_bytes = tensors::item_size(collective.fingerprint.dtype);
     const std::size_t shown = static_cast<std::size_t>(shown_elements(collective)) * item_bytes;
     if (shown <= most_beside_posts_) {
@@ -99,6 +99,10 @@ bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration t
   }
   const Situation situation = situation_of(collective);
   const Way way = choose_way(situation);
+  if (way == Way::post) {
+    meet_now(SharedPlan(collective, spec_.rank, situation, way), timeout);
+    return true;
+  }
   if (way == Way::parcels) {
     Parcels parcels(collective, situation, spec_.rank);
     return deliver_now(collective, &parcels, timeout);

@@ -12,9 +12,9 @@ namespace dtrun::collectives {
 
 /// Where one way of the cpu backend ends and another begins (docs/collectives.md). In bytes.
 struct WayLimits {
-  /// Up to this many of a rank lie beside its post; more do not go by posts. 16 KiB at the most.
+  /// Of a rank, by posts; four times as many where stages would move as much. 16 KiB at the most.
   std::size_t post_bytes = 16 << 10;
-  /// Above this many of all ranks together, stages are faster than posts.
+  /// Above this many of all ranks together, stages are faster than posts; likewise.
   std::size_t all_posts_bytes = 128 << 10;
   /// Reductions by messages of at most this many go to everybody whole, in one step; larger ones
   /// are cut into one chunk per rank, whose owner combines it.
