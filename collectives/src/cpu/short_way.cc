@@ -196,11 +196,11 @@ bool GroupEngine::pass_one_now(const CollectiveView& collective, Deadline::Durat
   std::shared_ptr<Operation> rest;
   {
     const std::scoped_lock lock(mutex_);
+    RankRecord& record = world_->record();
+    const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
     if (!is_eventless() || !is_sound() || bytes.size() >= least_lent_in(print.kind) ||
         !(gives ? has_room_for(peer, bytes.size()) : has_whole_of(peer, bytes.size())))
       return false;
-    RankRecord& record = world_->record();
-    const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
     DeliverySteps steps;
     const bool is_over = gives ? steps.send_message(peer, bytes, print, channels_)
                                : steps.receive_message(peer, bytes, print, channels_);
