@@ -20,6 +20,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/base/log.h"
 #include "dtrun/tensor/ops.h"
+#include "support/one_in.h"
 #include "support/rank_processes.h"
 #include "support/rank_threads.h"
 #include "support/thrown_error.h"
@@ -56,6 +57,7 @@ Values sum(std::int64_t count, int size) {
 std::vector<std::int64_t> counts_around_thresholds(int size) {
   const auto stage = static_cast<std::int64_t>(kStageBytes / 4);
   std::vector<std::int64_t> counts = {0, 1, 2, 3};
+  unsigned number = 0;
   for (const std::int64_t edge :
        {static_cast<std::int64_t>(Post::kInline / 4),
         static_cast<std::int64_t>(kPostPieceBytes / 4),
@@ -66,7 +68,8 @@ std::vector<std::int64_t> counts_around_thresholds(int size) {
         stage + static_cast<std::int64_t>(kStagePieceBytes / 4), 2 * stage, 4 * stage,
         // Parts of this length are those of the last rank.
         4 * stage * size / (size - 1)})
-    for (const std::int64_t offset : {-1, 0, 1}) counts.push_back(edge + offset);
+    for (const std::int64_t offset : {-1, 0, 1})
+      if (number++ % testing_support::one_in(2) == 0) counts.push_back(edge + offset);
   return counts;
 }
 
