@@ -10,6 +10,7 @@
 #include "cuda/memory.h"
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
+#include "dtrun/base/small_blocks.h"
 #include "dtrun/tensor/host_allocator.h"
 #include "dtrun/tensor/own_storages.h"
 #include "host_blocks.h"
@@ -19,6 +20,7 @@
 namespace dtrun::tensors {
 namespace {
 
+namespace small_blocks = base::small_blocks;
 constexpr std::size_t kAlignment = thread_blocks::kAlignment;
 /// Of a block, besides the elements.
 constexpr std::size_t kBesides = sizeof(Storage) + kAlignment;
@@ -32,10 +34,9 @@ constexpr std::size_t kLeastPages = host_blocks::kLeastBytes - kBesides;
 
 /// At least aligned as malloc's.
 void* allocate_block(std::size_t bytes) {
-  // malloc's cache per thread holds the small ones; aligned_alloc never looks there.
-  void* data = bytes <= thread_blocks::kLeastBytes ? std::malloc(bytes)
-               : thread_blocks::serves(bytes)      ? thread_blocks::allocate(bytes)
-                                                   : nullptr;
+  void* data = small_blocks::serves(bytes)    ? small_blocks::allocate(bytes)
+               : thread_blocks::serves(bytes) ? thread_blocks::allocate(bytes)
+                                              : nullptr;
   if (data != nullptr) return data;
   const int error = bytes <= PTRDIFF_MAX ? posix_memalign(&data, kAlignment, bytes) : ENOMEM;
   if (error != 0) refuse(bytes, error);
@@ -43,6 +44,7 @@ void* allocate_block(std::size_t bytes) {
 }
 
 void release_block(void* block, std::size_t bytes) noexcept {
+  if (small_blocks::serves(bytes)) return small_blocks::release(block, bytes);
   if (thread_blocks::serves(bytes)) return thread_blocks::release(block, bytes);
   std::free(block);
 }

@@ -1,5 +1,5 @@
 // Blocks of host memory of 1 KiB to 1 MiB. The thread that frees a block keeps it for its next
-// block of that size. malloc does so for smaller blocks, and host_blocks for larger ones. For the
+// block of that size. small_blocks do so for smaller ones, and host_blocks for larger ones. For the
 // sizes in between malloc would consolidate its free list whenever a tensor ends, and return pages
 // to the kernel, which clears them again; both take longer than many operations. A thread keeps at
 // most kMostKeptBytes. It frees all kept blocks when another one would exceed that, because the
@@ -11,7 +11,7 @@
 namespace dtrun::tensors::thread_blocks {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kLeastBytes = 1024;
+constexpr std::size_t kLeastBytes = 1024;  ///< small_blocks' most
 #if defined(__SANITIZE_ADDRESS__)
 // The sanitizer's allocator finds uses after free, so blocks are not kept under it.
 constexpr std::size_t kMostBytes = 0;  // none

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "dtrun/base/small_blocks.h"
 #include "dtrun/tensor/device.h"
 #include "dtrun/tensor/dtype.h"
 #include "dtrun/tensor/scalar.h"
@@ -83,7 +84,7 @@ class LocalTensor {
   std::string to_string() const;
 
  private:
-  struct View : base::Count {
+  struct View : base::Count, base::small_blocks::Object<View> {
     View() = default;
     View(const View& like, StoragePointer its_storage);
     StoragePointer storage;

@@ -16,6 +16,7 @@
 
 #include "dtrun/base/call_site.h"
 #include "dtrun/base/counted.h"
+#include "dtrun/base/small_blocks.h"
 #include "dtrun/dtensor/autograd/element_methods.h"
 #include "dtrun/dtensor/autograd/in_place_methods.h"
 #include "dtrun/dtensor/autograd/place_methods.h"
@@ -224,7 +225,7 @@ class Tensor : public ElementMethods,
   friend class Graph;
   /// Whose elements a recorded tensor shows besides its own.
   enum class View : std::uint8_t { none, of_leaf, of_result };
-  struct Body : base::Count {
+  struct Body : base::Count, base::small_blocks::Object<Body> {
     static void destroy(Body* body) noexcept;
     Body(LocalTensor its_local, Spec its_spec);
     ~Body();
