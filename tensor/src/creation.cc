@@ -76,8 +76,7 @@ LocalTensor sequence(T start, T step, SequencePart part, TensorOptions options) 
 
 LocalTensor empty(const Shape& shape, TensorOptions options) {
   const std::size_t bytes = byte_count(shape, options.dtype);
-  return LocalTensor(Storage::allocate(bytes, options.device), options.dtype, shape,
-                     contiguous_strides(shape));
+  return LocalTensor::dense(Storage::allocate(bytes, options.device), options.dtype, shape);
 }
 
 LocalTensor zeros(const Shape& shape, TensorOptions options) {

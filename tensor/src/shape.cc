@@ -12,23 +12,28 @@ namespace dtrun::tensors {
 using base::Error;
 using base::ErrorCode;
 
-std::int64_t numel(const Shape& shape) {
-  std::int64_t count = 1;
-  bool overflow = false;
-  for (const std::int64_t size : shape) {
-    if (size < 0) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("shape {} has a negative size", shape_to_string(shape)),
-                  "a size counts elements", "sizes of 0 and more");
-    }
-    overflow = __builtin_mul_overflow(count, size, &count) || overflow;
+namespace {
+
+/// Of sizes whose product, from the left, leaves 63 bits, or with a negative one.
+std::int64_t numel_of_unusual(const Shape& shape) {
+  if (std::ranges::any_of(shape, [](std::int64_t size) { return size < 0; })) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("shape {} has a negative size", shape_to_string(shape)),
+                "a size counts elements", "sizes of 0 and more");
   }
   // A size of 0 makes the product 0, even where the other sizes overflow.
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
-  if (overflow) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("shape {} has more elements than 63 bits count", shape_to_string(shape)));
+  if (std::ranges::find(shape, 0) != shape.end()) return 0;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("shape {} has more elements than 63 bits count", shape_to_string(shape)));
+}
+
+}  // namespace
+
+std::int64_t numel(const Shape& shape) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : shape) {
+    if (size < 0 || __builtin_mul_overflow(count, size, &count)) [[unlikely]]
+      return numel_of_unusual(shape);
   }
   return count;
 }

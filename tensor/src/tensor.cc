@@ -47,6 +47,20 @@ LocalTensor::LocalTensor(StoragePointer storage, DType dtype, Shape shape, Strid
   view_->dtype = dtype;
 }
 
+LocalTensor LocalTensor::dense(StoragePointer storage, DType dtype, const Shape& shape) {
+  LocalTensor tensor;
+  tensor.view_ = base::Counted<View>(new View);
+  View& view = *tensor.view_;
+  view.numel = tensors::numel(shape);
+  DT_CHECK(storage && static_cast<std::size_t>(view.numel) <= storage->bytes() / item_size(dtype));
+  view.storage = std::move(storage);
+  view.shape = shape;
+  view.strides = contiguous_strides(shape);
+  view.dtype = dtype;
+  view.is_contiguous = true;
+  return tensor;
+}
+
 LocalTensor::View::View(const View& like, StoragePointer its_storage)
     : storage(std::move(its_storage)),
       shape(like.shape),

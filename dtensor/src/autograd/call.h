@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -14,7 +15,24 @@
 
 namespace dtrun::dtensor {
 
-inline constexpr std::size_t kFewInputs = 4;
+/// One T for each of an operator's inputs, without an allocation for a few.
+template <typename T>
+class PerInput {
+ public:
+  explicit PerInput(std::size_t count)
+      : many_(count > kFew ? count : 0), all_(many_.empty() ? few_.data() : many_.data(), count) {}
+  PerInput(const PerInput&) = delete;
+  PerInput& operator=(const PerInput&) = delete;
+
+  T& operator[](std::size_t i) { return all_[i]; }
+  std::span<const T> all() const { return all_; }
+
+ private:
+  static constexpr std::size_t kFew = 4;
+  std::array<T, kFew> few_;
+  std::vector<T> many_;
+  const std::span<T> all_;
+};
 
 /// Rethrows the error with the operator and its operands added.
 [[noreturn]] void tell_call(std::string_view op, std::span<const Tensor* const> inputs,
@@ -23,11 +41,9 @@ inline constexpr std::size_t kFewInputs = 4;
 template <typename A, typename V>
 Tensor run_local(const Op<A, V>& op, std::span<const Tensor* const> inputs, const A& attributes,
                  const V& numbers) {
-  std::array<const LocalTensor*, kFewInputs> few;
-  std::vector<const LocalTensor*> many(inputs.size() > kFewInputs ? inputs.size() : 0);
-  const LocalTensor** const locals = many.empty() ? few.data() : many.data();
+  PerInput<const LocalTensor*> locals(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) locals[i] = &inputs[i]->local();
-  return Tensor(op.local(Locals({locals, inputs.size()}), attributes, numbers, Site{}));
+  return Tensor(op.local(Locals(locals.all()), attributes, numbers, Site{}));
 }
 
 /// The inputs that the gradient saves and that came from other ranks, as the kernel had them, so
@@ -39,9 +55,7 @@ std::vector<Brought> brought_inputs(const PreparedCall& call, std::span<const Te
 template <typename A, typename V>
 Tensor run_distributed(const Op<A, V>& op, std::span<const Tensor* const> inputs,
                        const A& attributes, const V& numbers, std::vector<Brought>* brought) {
-  std::array<Placed, kFewInputs> few;
-  std::vector<Placed> many(inputs.size() > kFewInputs ? inputs.size() : 0);
-  Placed* const placed = many.empty() ? few.data() : many.data();
+  PerInput<Placed> placed(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     placed[i] =
         Placed(inputs[i]->local(), inputs[i]->spec(),
@@ -49,16 +63,15 @@ Tensor run_distributed(const Op<A, V>& op, std::span<const Tensor* const> inputs
   }
   CallKey key;
   append_key(key, attributes);
-  PreparedCall prepared =
-      prepare_call(view_of(op, attributes), {placed, inputs.size()}, std::move(key));
+  PreparedCall prepared = prepare_call(view_of(op, attributes), placed.all(), std::move(key));
   if (brought != nullptr && op.saves.inputs != 0)
     *brought = brought_inputs(prepared, inputs, op.saves);
-  std::vector<const LocalTensor*> locals;
-  for (const LocalTensor& local : prepared.locals) locals.push_back(&local);
+  PerInput<const LocalTensor*> locals(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) locals[i] = &prepared.locals[i];
   if (prepared.output.is_outside()) [[unlikely]]
     return Tensor::outside(std::move(prepared.output), prepared.locals.front().device());
   LocalTensor local =
-      op.local(Locals(locals), attributes, numbers, Site{prepared.inputs, prepared.output});
+      op.local(Locals(locals.all()), attributes, numbers, Site{prepared.inputs, prepared.output});
   return Tensor(std::move(prepared.output), std::move(local));
 }
 

@@ -324,6 +324,8 @@ PreparedCall prepare_call(const OpView& op, std::span<const Placed> inputs, Call
   const bool cached = all_of(body, inputs) && RuleProbe::current() == nullptr &&
                       ChoiceObserver::innermost() == nullptr;
   PreparedCall call;
+  call.locals.reserve(inputs.size());
+  call.inputs.reserve(inputs.size() + 1);
   std::shared_ptr<const CallPlan> plan;
   if (cached) {
     append_inputs(key, op, inputs);

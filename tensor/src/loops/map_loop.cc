@@ -84,19 +84,19 @@ void copy_elements(void* target, const void* source, std::int64_t count, std::in
   std::memcpy(target, source, static_cast<std::size_t>(count * size));
 }
 
+/// Fills all lanes.
 template <typename Word>
-void repeat_last_word(std::byte* lanes, std::int64_t count) {
-  Word last;
-  std::memcpy(&last, lanes + (count - 1) * static_cast<std::int64_t>(sizeof last), sizeof last);
-  for (std::int64_t lane = count; lane < kLanes; ++lane) {
-    std::memcpy(lanes + lane * static_cast<std::int64_t>(sizeof last), &last, sizeof last);
-  }
+void repeat_word(std::byte* lanes, const std::byte* element) {
+  Word word;
+  std::memcpy(&word, element, sizeof word);
+  for (std::int64_t lane = 0; lane < kLanes; ++lane)
+    std::memcpy(lanes + lane * static_cast<std::int64_t>(sizeof word), &word, sizeof word);
 }
-void repeat_last(std::byte* lanes, std::int64_t count, std::int64_t size) {
-  if (size == 1) return repeat_last_word<std::uint8_t>(lanes, count);
-  if (size == 2) return repeat_last_word<std::uint16_t>(lanes, count);
-  if (size == 4) return repeat_last_word<std::uint32_t>(lanes, count);
-  repeat_last_word<std::uint64_t>(lanes, count);
+void repeat_element(std::byte* lanes, const std::byte* element, std::int64_t size) {
+  if (size == 4) return repeat_word<std::uint32_t>(lanes, element);
+  if (size == 8) return repeat_word<std::uint64_t>(lanes, element);
+  if (size == 2) return repeat_word<std::uint16_t>(lanes, element);
+  repeat_word<std::uint8_t>(lanes, element);
 }
 
 /// The ports of one call; 0 is the output.
@@ -159,11 +159,15 @@ class MapRow {
       std::byte* const lanes = staging_[k].bytes;
       const Port& port = ports_.of[k];
       if (direct_[k]) {
+        const auto* const last = reinterpret_cast<const std::byte*>(at(k, i + count - 1));
+        repeat_element(lanes, last, port.computed_size);
         copy_elements(lanes, at(k, i), count, port.computed_size);
       } else {
+        // In the form that is computed in, the last element is first in the lanes.
+        port.load(lanes, at(k, i + count - 1), steps_[k], 1);
+        repeat_element(lanes, lanes, port.computed_size);
         port.load(lanes, at(k, i), steps_[k], count);
       }
-      repeat_last(lanes, count, port.computed_size);
       inputs_[k - 1] = lanes;
     }
     ports_.run(staging_[0].bytes, inputs_.data(), kLanes, ports_.numbers);
@@ -220,8 +224,8 @@ __attribute__((noinline)) void map_dense_tail(const DenseMap& map, std::int64_t 
     std::byte* const own = lanes[k].bytes;
     const auto* const source =
         static_cast<const std::byte*>(map.inputs[k]) + first * map.input_size;
+    repeat_element(own, source + (count - 1) * map.input_size, map.input_size);
     copy_elements(own, source, count, map.input_size);
-    repeat_last(own, count, map.input_size);
     inputs[k] = own;
   }
   std::byte* const result = lanes[kMostOperands - 1].bytes;
