@@ -184,16 +184,6 @@ inline Situation situation_of(const CollectiveView& collective, const GroupPlace
   now.bytes = static_cast<std::size_t>(shown) * now.item_bytes;
   return now;
 }
-/// As collective.bytes(), which asks each buffer for its dtype.
-inline std::uint64_t bytes_of(const CollectiveView& collective, std::size_t item_bytes) {
-  std::int64_t elements = 0;
-  for (const Buffer& output : collective.outputs) elements += output.count;
-  for (const Buffer& input : collective.inputs) {
-    const auto is_input = [&](const Buffer& output) { return output.data == input.data; };
-    if (std::ranges::none_of(collective.outputs, is_input)) elements += input.count;
-  }
-  return static_cast<std::uint64_t>(elements) * item_bytes;
-}
 /// On the way to all, one rank's bytes are joined by the others'; a broadcast's stay what they are.
 constexpr bool fits_in_rounds(const Situation& now) {
   if (now.kind == OpKind::broadcast) return now.bytes < now.limits->machines_bytes;

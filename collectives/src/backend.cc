@@ -6,14 +6,14 @@
 namespace dtrun::collectives {
 
 std::uint64_t CollectiveView::bytes() const {
-  std::uint64_t bytes = 0;
-  for (const Buffer& buffer : outputs) bytes += buffer.bytes();
-  for (const Buffer& buffer : inputs) {
-    const bool is_output = std::ranges::any_of(
-        outputs, [&](const Buffer& output) { return output.data == buffer.data; });
-    if (!is_output) bytes += buffer.bytes();
+  std::int64_t elements = 0;
+  for (const Buffer& output : outputs) elements += output.count;
+  for (const Buffer& input : inputs) {
+    const auto is_input = [&](const Buffer& output) { return output.data == input.data; };
+    if (std::ranges::none_of(outputs, is_input)) elements += input.count;
   }
-  return bytes;
+  // All buffers are of one dtype.
+  return static_cast<std::uint64_t>(elements) * tensors::item_size(fingerprint.dtype);
 }
 
 std::vector<Work> Backend::exchange(std::vector<Message> messages) {

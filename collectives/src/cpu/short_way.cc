@@ -152,8 +152,7 @@ bool GroupEngine::deliver_now(const CollectiveView& collective, Parcels* parcels
   DeliverySteps steps(parcels);
   const std::size_t bytes_of_rows = DeliverySteps::bytes_of_rows(all, collective);
   const std::scoped_lock lock(mutex_);
-  const std::uint64_t bytes =
-      bytes_of(collective, tensors::item_size(collective.fingerprint.dtype));
+  const std::uint64_t bytes = collective.bytes();
   if (!is_eventless() || bytes_of_rows > DeliverySteps::kMostRowBytes ||
       !steps.can_begin(all, collective, bytes, least_lent_in(collective.kind()), channels_))
     return false;
@@ -329,7 +328,7 @@ bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, std::uint
       if (!left.again(call)) return false;
     // Bookkeeping is done here because it overlaps with the members' posts.
     note(plan.collective().fingerprint, Lane::prompt);
-    const std::uint64_t bytes = bytes_of(plan.collective(), plan.item_bytes());
+    const std::uint64_t bytes = plan.collective().bytes();
     if (call != nullptr) call->count(bytes);
     number = record.pass(plan.collective().fingerprint, recorded_group_, bytes, begun_ns);
     do {
