@@ -468,6 +468,61 @@ TEST(CrossMeshTest, WhatIsRememberedKeepsNeitherMeshAndIsOfThisOne) {
   });
 }
 
+TEST(CrossMeshTest, WhatGoesAgainAndAgainBringsItsElementsOfThatTime) {
+  const std::vector<RankGrid> grids = {
+      std::vector<int>{0}, {0, 1}, {2, 3}, {{0, 1}, {2, 3}}, {3, 1, 2}};
+  const tensors::Shape shape = {5, 6};
+  std::vector<Catalogue> catalogues;
+  for (const RankGrid& grid : grids)
+    catalogues.push_back(catalogue_of(shape, grid.shape(), {ReduceOp::sum}));
+  run_world(4, [&](int) {
+    std::vector<DeviceMesh> meshes;
+    for (const RankGrid& grid : grids) meshes.push_back(DeviceMesh("cpu", grid));
+    const LocalTensor global = global_tensor(shape);
+    std::size_t pairs = 0;
+    for (std::size_t a = 0; a < meshes.size(); ++a) {
+      for (std::size_t i = 0; i < catalogues[a].layouts.size(); ++i) {
+        for (std::size_t b = 0; b < meshes.size(); ++b) {
+          for (const Layout& to : catalogues[b].layouts) {
+            if (a == b || !to.order().empty() || pairs++ % one_in(7) != 0) continue;
+            const Tensor from = placed_or_outside(catalogues[a], i, meshes[a]);
+            SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string() + " on " +
+                         meshes[b].to_string());
+            // The third move is the first that the tensor has kept.
+            std::vector<Tensor> there;
+            for (int time = 0; time < 4; ++time) {
+              there.push_back(from.redistribute(meshes[b], to.placements()));
+              if (meshes[a].has_this_rank()) from.local().copy_(tensors::mul(from.local(), 2));
+            }
+            for (int time = 0; time < 4; ++time)
+              expect_holds(there[static_cast<std::size_t>(time)], tensors::mul(global, 1 << time));
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(CrossMeshTest, APartThatIsNoRunOfElementsGoesAgainToo) {
+  run_world(3, [](int rank) {
+    const DeviceMesh one("cpu", std::vector<int>{0}), all("cpu", {0, 1, 2});
+    const LocalTensor global = global_tensor({6, 4});
+    const LocalTensor turned = tensors::empty({4, 6}, {DType::f64}).transpose(0, 1);
+    turned.copy_(global);
+    const Tensor x = rank == 0 ? Tensor::from_local(turned, one, {Replicate()})
+                               : Tensor::outside(make_spec(one, {Replicate()}, {6, 4}, DType::f64),
+                                                 tensors::kCpu);
+    for (int time = 0; time < 4; ++time) {
+      expect_holds(x.redistribute(all, {Shard(0)}), global);
+      expect_holds(x.redistribute(all, {Shard(1)}), global);
+    }
+    // Other elements in other memory.
+    if (rank == 0) x.set_data(Tensor::from_local(tensors::mul(global, 3), one, {Replicate()}));
+    for (int time = 0; time < 4; ++time)
+      expect_holds(x.redistribute(all, {Shard(0)}), tensors::mul(global, 3));
+  });
+}
+
 TEST(CrossMeshTest, OtherLinksOfEitherMeshGiveAnotherPlan) {
   run_world(3, [](int) {
     const DeviceMesh one("cpu", {0}), others("cpu", {1, 2}, {"tp"});

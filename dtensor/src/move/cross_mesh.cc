@@ -14,6 +14,7 @@
 #include "mesh/mesh_body.h"
 #include "move/asked_spec.h"
 #include "move/cause.h"
+#include "move/crossed_parts.h"
 #include "move/exchange.h"
 #include "move/move_log.h"
 #include "move/move_observer.h"
@@ -23,15 +24,6 @@ namespace dtrun::dtensor {
 namespace {
 
 using tensors::LocalTensor;
-
-/// Views of a tensor that holds a box.
-std::vector<LocalTensor> parts_of(const LocalTensor& tensor, const Box& held,
-                                  const std::vector<Box>& boxes) {
-  std::vector<LocalTensor> parts;
-  parts.reserve(boxes.size());
-  for (const Box& box : boxes) parts.push_back(shared_part(tensor, held, box));
-  return parts;
-}
 
 /// What goes to others, and what comes from them.
 struct Moved {
@@ -60,13 +52,23 @@ collectives::Work cross(const Crossing& crossing, const LocalTensor& local,
                       {&result, crossing.received.peers.size()}};
     return exchange(crossing, local.device(), whole, options, call);
   }
-  for (const Box& box : crossing.kept) {
-    shared_part(result, crossing.wanted, box).copy_(shared_part(local, crossing.given, box));
-  }
-  const std::vector<LocalTensor> sent = parts_of(local, crossing.given, crossing.sent.boxes),
-                                 received =
-                                     parts_of(result, crossing.wanted, crossing.received.boxes);
-  return exchange(crossing, local.device(), {sent, received}, options, call);
+  const CrossedParts parts(crossing, local, result);
+  for (const CrossedParts::Kept& part : parts.kept) part.into.copy_(part.from);
+  return exchange(crossing, local.device(), {parts.sent, parts.received}, options, call);
+}
+
+/// The same once more. @param parts of the same local tensor, and of a pattern of the result
+void cross_again(const Crossing& crossing, const CrossedParts& parts, const LocalTensor& result,
+                 const base::CallSite& call) {
+  const auto in_result = [&](const LocalTensor& part) {
+    // Boxes of as many elements as the whole are the whole.
+    return part.numel() == result.numel() ? result : part.over(result.storage());
+  };
+  for (const CrossedParts::Kept& part : parts.kept) in_result(part.into).copy_(part.from);
+  std::vector<LocalTensor> received;
+  received.reserve(parts.received.size());
+  for (const LocalTensor& part : parts.received) received.push_back(in_result(part));
+  exchange(crossing, result.device(), {parts.sent, received}, {}, call);
 }
 
 LocalTensor empty_result(const Crossing& crossing, const LocalTensor& local) {
@@ -85,6 +87,19 @@ void tell_own_side(const Spec& from, const Spec& to, const base::Error& error) {
 }
 
 }  // namespace
+
+CrossedParts::CrossedParts(const Crossing& crossing, const LocalTensor& local,
+                           const LocalTensor& result) {
+  for (const Box& box : crossing.kept)
+    kept.push_back(
+        {shared_part(local, crossing.given, box), shared_part(result, crossing.wanted, box)});
+  sent.reserve(crossing.sent.boxes.size());
+  for (const Box& box : crossing.sent.boxes)
+    sent.push_back(shared_part(local, crossing.given, box));
+  received.reserve(crossing.received.boxes.size());
+  for (const Box& box : crossing.received.boxes)
+    received.push_back(shared_part(result, crossing.wanted, box));
+}
 
 Traffic traffic_across(const CrossMeshPlan& plan, const Spec& from, const Spec& to) {
   const auto item_bytes = static_cast<std::int64_t>(tensors::item_size(from.dtype()));
@@ -190,7 +205,11 @@ LocalTensor redistribute_across(const CrossingRoute& route, const LocalTensor& l
                              ? empty_result(*crossing, local)
                              : route.pattern->over(tensors::Storage::allocate(
                                    route.pattern->storage()->bytes(), local.device()));
-    cross(*crossing, local, result, {}, Cause::site_of_call());
+    if (route.parts == nullptr || crossing->is_plain) {
+      cross(*crossing, local, result, {}, Cause::site_of_call());
+    } else {
+      cross_again(*crossing, *route.parts, result, Cause::site_of_call());
+    }
     return result;
   } catch (const base::Error& error) {
     tell_own_side(route.from, route.to, error);

@@ -14,6 +14,7 @@
 namespace dtrun::dtensor {
 
 struct Crossing;
+struct CrossedParts;
 
 /// What this rank sends and receives.
 Traffic traffic_across(const CrossMeshPlan& plan, const Spec& from, const Spec& to);
@@ -35,8 +36,10 @@ AskedCrossing asked_crossing(std::string_view call, const base::CallSite& site, 
 struct CrossingRoute {
   const Spec& from;
   const Spec& to;
-  const Crossing* crossing = nullptr;             ///< null where this rank is in neither mesh
-  const tensors::LocalTensor* pattern = nullptr;  ///< of the result, as KeptCrossing's
+  const Crossing* crossing = nullptr;  ///< null where this rank is in neither mesh
+  // KeptCrossing's, or null.
+  const tensors::LocalTensor* pattern = nullptr;  ///< of the result
+  const CrossedParts* parts = nullptr;            ///< of this rank's part, and of the pattern
 };
 /// This rank's part on the other mesh; one without elements outside of it. Between device types
 /// the elements go over the host. Collective over the ranks of both meshes, which compare what they

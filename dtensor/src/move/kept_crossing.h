@@ -11,6 +11,7 @@
 #include "mesh/crossing.h"
 #include "mesh/mesh_body.h"
 #include "move/cross_mesh.h"
+#include "move/crossed_parts.h"
 #include "move/redistribute.h"
 
 namespace dtrun::dtensor {
@@ -24,10 +25,12 @@ class KeptCrossing {
            asked.crossing->wanted.shape == asked.to.local_box().shape;
   }
   /// @param asked one that can_keep()
-  explicit KeptCrossing(const AskedCrossing& asked)
+  /// @param local this rank's part of what moves, each time
+  KeptCrossing(const AskedCrossing& asked, const tensors::LocalTensor& local)
       : to_(asked.to),
         crossing_(asked.crossing),
         pattern_(pattern_of(asked.to.local_box().shape, asked.to.dtype())),
+        parts_(*crossing_, local, pattern_),
         target_links_(links_of(*to_.body()->mesh().body())) {}
 
   /// Whether it leads to that mesh, whose link rates are those that it was planned by.
@@ -40,6 +43,8 @@ class KeptCrossing {
   const Crossing& crossing() const { return *crossing_; }
   /// Of the result's shape and dtype, without memory for them.
   const tensors::LocalTensor& pattern() const { return pattern_; }
+  /// Of what moves, and of the pattern.
+  const CrossedParts& parts() const { return parts_; }
 
  private:
   static std::uint32_t links_of(const MeshBody& mesh) {
@@ -49,6 +54,7 @@ class KeptCrossing {
   const Spec to_;
   const std::shared_ptr<const Crossing> crossing_;
   const tensors::LocalTensor pattern_;
+  const CrossedParts parts_;
   const std::uint32_t target_links_;
 };
 

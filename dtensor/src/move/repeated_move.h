@@ -19,14 +19,20 @@ namespace dtrun::dtensor {
 
 class RepeatedMove {
  public:
+  /// What moves: a tensor's spec and part on this rank, which stay while it keeps the move.
+  struct Origin {
+    const Spec& spec;
+    const tensors::LocalTensor& local;
+  };
   /// @param next the move that the tensor has kept before; null: none
-  RepeatedMove(const Spec& from, const Placements& words, const AskedMove& move,
+  RepeatedMove(const Origin& from, const Placements& words, const AskedMove& move,
                const RepeatedMove* next)
-      : RepeatedMove(from, words, Move(with_direct_step(from, move)), next) {}
+      : RepeatedMove(from.spec, words, Move(with_direct_step(from.spec, move)), next) {}
   /// The same of a move to another mesh. @param asked which KeptCrossing::can_keep()
-  RepeatedMove(const Spec& from, const Placements& words, const AskedCrossing& asked,
+  RepeatedMove(const Origin& from, const Placements& words, const AskedCrossing& asked,
                const RepeatedMove* next)
-      : RepeatedMove(from, words, Move(std::in_place_type<KeptCrossing>, asked), next) {}
+      : RepeatedMove(from.spec, words, Move(std::in_place_type<KeptCrossing>, asked, from.local),
+                     next) {}
 
   /// Of the moves from `first` on the one that is the same; null: none.
   static const AskedMove* find(const RepeatedMove* first, const Spec& from,

@@ -163,8 +163,12 @@ const KeptCrossing* Tensor::repeated_move(const DeviceMesh& mesh,
 
 Tensor Tensor::moved_by(const KeptCrossing& kept, Site site) const {
   const Cause cause("redistribute", Cause::Wish::asked, site);
-  LocalTensor moved =
-      redistribute_across({spec(), kept.to(), &kept.crossing(), &kept.pattern()}, local());
+  LocalTensor moved = redistribute_across({.from = spec(),
+                                           .to = kept.to(),
+                                           .crossing = &kept.crossing(),
+                                           .pattern = &kept.pattern(),
+                                           .parts = &kept.parts()},
+                                          local());
   // Without another look at shape and dtype.
   Tensor tensor;
   tensor.body_ = base::Counted<Body>(new Body(std::move(moved), kept.to()));
@@ -210,7 +214,8 @@ void Tensor::note_move(const Placements& placements, const Move& move) const {
   const RepeatedMove* kept = body().repeated.load(std::memory_order_acquire);
   if (RepeatedMove::are_enough(kept) || MoveObserver::rehearsing()) return;
   if (!note_target(body().moved_to, move.to)) return;
-  auto made = std::make_unique<const RepeatedMove>(spec(), placements, move, kept);
+  auto made = std::make_unique<const RepeatedMove>(RepeatedMove::Origin{spec(), local()},
+                                                   placements, move, kept);
   // Where another thread has kept one meanwhile, this one may come again.
   if (body().repeated.compare_exchange_strong(kept, made.get(), std::memory_order_acq_rel)) {
     made.release();
