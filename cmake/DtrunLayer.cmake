@@ -14,8 +14,10 @@ if(CCACHE_PROGRAM)
 endif()
 
 add_library(dtrun_flags INTERFACE)
+# Code for any address would otherwise call each function of its own unit as one that another
+# library may replace, which is never inlined.
 target_compile_options(dtrun_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-fno-semantic-interposition>)
 if(DTRUN_WARNINGS_AS_ERRORS)
   target_compile_options(dtrun_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
