@@ -29,9 +29,10 @@ LocalTensor from_values(const std::vector<T>& values, DType values_dtype, const 
   return whole.to(dtype);
 }
 
-std::size_t byte_count(const Shape& shape, DType dtype) {
+/// @param count the shape's elements
+std::size_t byte_count(const Shape& shape, std::int64_t count, DType dtype) {
   std::size_t bytes = 0;
-  if (__builtin_mul_overflow(numel(shape), item_size(dtype), &bytes)) {
+  if (__builtin_mul_overflow(count, item_size(dtype), &bytes)) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("a {} tensor of shape {} has more bytes than 64 bits count",
                             dtype_name(dtype), shape_to_string(shape)));
@@ -75,8 +76,9 @@ LocalTensor sequence(T start, T step, SequencePart part, TensorOptions options) 
 }  // namespace
 
 LocalTensor empty(const Shape& shape, TensorOptions options) {
-  const std::size_t bytes = byte_count(shape, options.dtype);
-  return LocalTensor::dense(Storage::allocate(bytes, options.device), options.dtype, shape);
+  const std::int64_t count = numel(shape);
+  const std::size_t bytes = byte_count(shape, count, options.dtype);
+  return LocalTensor::dense(Storage::allocate(bytes, options.device), options.dtype, shape, count);
 }
 
 LocalTensor zeros(const Shape& shape, TensorOptions options) {
@@ -155,7 +157,7 @@ LocalTensor eye(std::int64_t rows, std::int64_t columns, TensorOptions options) 
 
 LocalTensor from_blob(void* data, const Shape& shape, TensorOptions options,
                       std::function<void()> release) {
-  const std::size_t bytes = byte_count(shape, options.dtype);
+  const std::size_t bytes = byte_count(shape, numel(shape), options.dtype);
   if (data == nullptr && bytes != 0) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("from_blob of no memory and shape {}", shape_to_string(shape)));

@@ -11,15 +11,14 @@ struct DTypeRow {
   DType dtype;
   std::string_view name;
   std::string_view short_name;
-  std::size_t size;
 };
 
 constexpr DTypeRow kRows[] = {
-    {DType::f64, "float64", "f64", 8}, {DType::f32, "float32", "f32", 4},
-    {DType::f16, "float16", "f16", 2}, {DType::bf16, "bfloat16", "bf16", 2},
-    {DType::i64, "int64", "i64", 8},   {DType::i32, "int32", "i32", 4},
-    {DType::i16, "int16", "i16", 2},   {DType::i8, "int8", "i8", 1},
-    {DType::u8, "uint8", "u8", 1},     {DType::boolean, "bool", "bool", 1},
+    {DType::f64, "float64", "f64"}, {DType::f32, "float32", "f32"},
+    {DType::f16, "float16", "f16"}, {DType::bf16, "bfloat16", "bf16"},
+    {DType::i64, "int64", "i64"},   {DType::i32, "int32", "i32"},
+    {DType::i16, "int16", "i16"},   {DType::i8, "int8", "i8"},
+    {DType::u8, "uint8", "u8"},     {DType::boolean, "bool", "bool"},
 };
 
 const DTypeRow& row(DType dtype) {
@@ -54,10 +53,6 @@ int rank_in_lattice(DType dtype) {
 }
 
 }  // namespace
-
-std::size_t item_size(DType dtype) {
-  return row(dtype).size;
-}
 
 bool is_floating_point(DType dtype) {
   return rank_in_lattice(dtype) >= rank_in_lattice(DType::f16);

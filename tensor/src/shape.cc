@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "dtrun/base/error.h"
 
@@ -39,13 +40,13 @@ std::int64_t numel(const Shape& shape) {
 }
 
 Strides contiguous_strides(const Shape& shape) {
-  Strides strides(shape.size());
+  Strides strides = shape;
   // Unsigned, so that wrapping is defined; it happens only for tensors without elements or too many
   // for the caller.
   std::uint64_t step = 1;
-  for (std::size_t d = shape.size(); d-- > 0;) {
-    strides[d] = static_cast<std::int64_t>(step);
-    step *= static_cast<std::uint64_t>(std::max<std::int64_t>(shape[d], 1));
+  for (std::size_t d = strides.size(); d-- > 0;) {
+    const std::int64_t size = std::exchange(strides[d], static_cast<std::int64_t>(step));
+    step *= static_cast<std::uint64_t>(std::max<std::int64_t>(size, 1));
   }
   return strides;
 }

@@ -47,12 +47,13 @@ LocalTensor::LocalTensor(StoragePointer storage, DType dtype, Shape shape, Strid
   view_->dtype = dtype;
 }
 
-LocalTensor LocalTensor::dense(StoragePointer storage, DType dtype, const Shape& shape) {
+LocalTensor LocalTensor::dense(StoragePointer storage, DType dtype, const Shape& shape,
+                               std::int64_t count) {
   LocalTensor tensor;
   tensor.view_ = base::Counted<View>(new View);
   View& view = *tensor.view_;
-  view.numel = tensors::numel(shape);
-  DT_CHECK(storage && static_cast<std::size_t>(view.numel) <= storage->bytes() / item_size(dtype));
+  view.numel = count;
+  DT_CHECK(storage && static_cast<std::size_t>(count) <= storage->bytes() / item_size(dtype));
   view.storage = std::move(storage);
   view.shape = shape;
   view.strides = contiguous_strides(shape);
@@ -61,7 +62,7 @@ LocalTensor LocalTensor::dense(StoragePointer storage, DType dtype, const Shape&
   return tensor;
 }
 
-LocalTensor::View::View(const View& like, StoragePointer its_storage)
+inline LocalTensor::View::View(const View& like, StoragePointer its_storage)
     : storage(std::move(its_storage)),
       shape(like.shape),
       strides(like.strides),
@@ -79,11 +80,6 @@ LocalTensor LocalTensor::over(StoragePointer storage) const {
 
 std::int64_t LocalTensor::size(int dim) const {
   return shape()[static_cast<std::size_t>(normalize_dim(dim, shape().size()))];
-}
-
-void* LocalTensor::data() const {
-  return static_cast<char*>(storage()->data()) +
-         offset() * static_cast<std::int64_t>(item_size(dtype()));
 }
 
 std::ostream& operator<<(std::ostream& out, const LocalTensor& tensor) {

@@ -34,13 +34,10 @@ class Dims {
     resize_for_overwrite(static_cast<std::size_t>(last - first));
     std::copy(first, last, data_);
   }
-  Dims(const Dims& other) : Dims(other.begin(), other.end()) {}
+  Dims(const Dims& other) { copy(other); }
   Dims(Dims&& other) noexcept { take(other); }
   Dims& operator=(const Dims& other) {
-    if (this != &other) {
-      resize_for_overwrite(other.size_);
-      std::copy(other.begin(), other.end(), data_);
-    }
+    if (this != &other) copy(other);
     return *this;
   }
   Dims& operator=(Dims&& other) noexcept {
@@ -90,7 +87,11 @@ class Dims {
   }
 
   friend bool operator==(const Dims& a, const Dims& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+    // A loop: for a few dims a call of memcmp takes longer.
+    if (a.size_ != b.size_) return false;
+    for (std::uint32_t d = 0; d < a.size_; ++d)
+      if (a.data_[d] != b.data_[d]) return false;
+    return true;
   }
   friend bool operator<(const Dims& a, const Dims& b) {
     return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end());
@@ -100,6 +101,16 @@ class Dims {
   bool is_inline() const { return data_ == inline_; }
   void release() {
     if (!is_inline()) delete[] data_;
+  }
+  void copy(const Dims& other) {
+    if (is_inline() && other.is_inline()) [[likely]] {
+      // All places, whatever the size: a call of memmove for a few takes longer.
+      std::copy_n(other.inline_, kInline, inline_);
+      size_ = other.size_;
+      return;
+    }
+    resize_for_overwrite(other.size_);
+    std::copy(other.begin(), other.end(), data_);
   }
   /// The old values are lost.
   void resize_for_overwrite(std::size_t count) {

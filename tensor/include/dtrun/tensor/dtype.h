@@ -14,7 +14,26 @@ using values::DType;
 
 inline constexpr std::size_t kDTypes = static_cast<std::size_t>(DType::boolean) + 1;
 
-std::size_t item_size(DType dtype);
+/// Bytes of one element.
+constexpr std::size_t item_size(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+    case DType::i64:
+      return 8;
+    case DType::f32:
+    case DType::i32:
+      return 4;
+    case DType::f16:
+    case DType::bf16:
+    case DType::i16:
+      return 2;
+    case DType::i8:
+    case DType::u8:
+    case DType::boolean:
+      return 1;
+  }
+  return 0;
+}
 bool is_floating_point(DType dtype);
 /// PyTorch's: "float32", "bfloat16", "bool".
 std::string_view dtype_name(DType dtype);
