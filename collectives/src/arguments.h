@@ -132,11 +132,8 @@ inline bool is_sound(const AgreedExchange& exchange, const GroupShape& group,
 std::uint64_t hash_bytes(std::string_view bytes);
 
 inline Buffer buffer_of(const LocalTensor& contiguous) {
-  // LocalTensor::data() asks for the size of an item, also where there is nothing to multiply by
-  // it.
-  void* const data = contiguous.offset() == 0 ? contiguous.storage()->data() : contiguous.data();
-  return {contiguous.numel() == 0 ? nullptr : data, contiguous.numel(), contiguous.dtype(),
-          contiguous.device().index};
+  return {contiguous.numel() == 0 ? nullptr : contiguous.data(), contiguous.numel(),
+          contiguous.dtype(), contiguous.device().index};
 }
 
 /// A call's buffers: contiguous, with copies where the tensors are not.

@@ -154,8 +154,9 @@ bool GroupCall::run_now(const TensorList& inputs, const TensorList& outputs) {
   return go_short_way(*from, *to, nullptr);
 }
 
-bool GroupCall::run_single_now(std::span<const LocalTensor> inputs,
-                               std::span<const LocalTensor> outputs, const PartPeers* peers) {
+inline bool GroupCall::run_single_now(std::span<const LocalTensor> inputs,
+                                      std::span<const LocalTensor> outputs,
+                                      const PartPeers* peers) {
   Buffer input, output;
   const auto is_taken = [](std::span<const LocalTensor> list, Buffer& buffer) {
     if (list.empty()) return true;
@@ -170,7 +171,7 @@ bool GroupCall::run_single_now(std::span<const LocalTensor> inputs,
   return go_short_way({&input, inputs.size()}, {&output, outputs.size()}, peers);
 }
 
-bool GroupCall::run_now(const AgreedExchange& exchange) {
+inline bool GroupCall::run_now(const AgreedExchange& exchange) {
   const std::span<const LocalTensor> inputs = exchange.inputs.tensors,
                                      outputs = exchange.outputs.tensors;
   const PartPeers peers{exchange.inputs.peers, exchange.outputs.peers};
@@ -180,8 +181,8 @@ bool GroupCall::run_now(const AgreedExchange& exchange) {
   return from && to && go_short_way(*from, *to, &peers);
 }
 
-bool GroupCall::go_short_way(std::span<const Buffer> inputs, std::span<const Buffer> outputs,
-                             const PartPeers* peers) {
+inline bool GroupCall::go_short_way(std::span<const Buffer> inputs, std::span<const Buffer> outputs,
+                                    const PartPeers* peers) {
   ShortCall call(core_.meter(), print.kind);
   const CollectiveView collective{print, inputs, outputs, &call, peers};
   try {

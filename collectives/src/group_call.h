@@ -146,13 +146,15 @@ class GroupCall {
       throw *std::move(lack);
   }
   bool run_now(const TensorList& inputs, const TensorList& outputs);
-  bool run_now(const AgreedExchange& exchange);
+  [[gnu::always_inline]] bool run_now(const AgreedExchange& exchange);
+  // Calls between these take as long as a part of a small collective.
   /// The same of one tensor at the most on each side.
-  bool run_single_now(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs,
-                      const PartPeers* peers = nullptr);
+  [[gnu::always_inline]] bool run_single_now(std::span<const LocalTensor> inputs,
+                                             std::span<const LocalTensor> outputs,
+                                             const PartPeers* peers = nullptr);
   /// @param peers null: lists are as Collective says @return false: nothing was done
-  bool go_short_way(std::span<const Buffer> inputs, std::span<const Buffer> outputs,
-                    const PartPeers* peers);
+  [[gnu::always_inline]] bool go_short_way(std::span<const Buffer> inputs,
+                                           std::span<const Buffer> outputs, const PartPeers* peers);
   void show_to_observers(const ObservedCall& seen);
   void refuse(const base::Error& error) const;
   void tell_of_exception() const noexcept;

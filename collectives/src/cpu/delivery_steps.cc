@@ -76,7 +76,7 @@ bool DeliverySteps::send(const Deliveries& all, const CollectiveView& collective
     const auto [peer, index] = all.send(i);
     const std::span<std::byte> part = part_in(collective.inputs, index);
     if (!all.travels(part.empty())) continue;
-    send_message(peer, part, collective.fingerprint, channels);
+    send_message(peer, *channels.made_to(peer, kLane), part, collective.fingerprint, channels);
   }
   if (all.copies_own()) {
     const std::span<std::byte> from = part_in(collective.inputs, all.own_input());
@@ -96,9 +96,12 @@ bool DeliverySteps::receive(const Deliveries& all, const CollectiveView& collect
                                      ? Parcels::Found::word_of_message
                                      : parcels_->take(peer, part, channels.meeting(Lane::prompt));
     if (found == Parcels::Found::nothing) return false;
-    if (found == Parcels::Found::word_of_message &&
-        !receive_message(peer, part, collective.fingerprint, channels))
-      return false;
+    if (found == Parcels::Found::word_of_message) {
+      ReceiveChannel* const channel = channels.from(peer, kLane);
+      if (channel == nullptr ||
+          !receive_message(peer, *channel, part, collective.fingerprint, channels))
+        return false;
+    }
     ++parts_;
   }
   if (all.combines()) combine(all, collective);
@@ -123,10 +126,10 @@ void DeliverySteps::combine(const Deliveries& all, const CollectiveView& collect
                 pieces_count, result.count);
 }
 
-bool DeliverySteps::send_message(int peer, std::span<std::byte> part, const Fingerprint& print,
-                                 GroupChannels& channels) {
+bool DeliverySteps::send_message(int peer, SendChannel& channel, std::span<std::byte> part,
+                                 const Fingerprint& print, GroupChannels& channels) {
   OutgoingMessage message(peer, print, 0, part, OutgoingMessage::kNeverLent);
-  channels.count_sent(peer, kLane, message.step(*channels.made_to(peer, kLane)));
+  channels.count_sent(peer, kLane, message.step(channel));
   if (message.complete()) {
     ++sent_;
   } else {
@@ -135,14 +138,12 @@ bool DeliverySteps::send_message(int peer, std::span<std::byte> part, const Fing
   return !unsent_;
 }
 
-bool DeliverySteps::receive_message(int peer, std::span<std::byte> target, const Fingerprint& print,
-                                    GroupChannels& channels) {
-  ReceiveChannel* const channel = channels.from(peer, kLane);
-  if (channel == nullptr) return false;
+bool DeliverySteps::receive_message(int peer, ReceiveChannel& channel, std::span<std::byte> target,
+                                    const Fingerprint& print, GroupChannels& channels) {
   Progress progress;
-  if (!begun_.has_header()) progress = begun_.step_header(*channel);
+  if (!begun_.has_header()) progress = begun_.step_header(channel);
   const bool is_awaited = begun_.has_header() && announces(begun_.header(), target.size(), print);
-  if (is_awaited) progress += begun_.step_payload(*channel, target);
+  if (is_awaited) progress += begun_.step_payload(channel, target);
   if (progress.bytes != 0) channels.count_received(peer, kLane, progress);
   if (!is_awaited || !begun_.complete()) return false;
   begun_ = {};

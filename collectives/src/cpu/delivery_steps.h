@@ -50,12 +50,14 @@ class DeliverySteps {
   /// @throws as Parcels::take()
   bool receive(const Deliveries& all, const CollectiveView& collective, GroupChannels& channels);
 
-  /// One message of those that send() would send. @return whether all of it is written
-  bool send_message(int peer, std::span<std::byte> part, const Fingerprint& print,
-                    GroupChannels& channels);
-  /// One of those that receive() would take. @return whether all of it has come
-  bool receive_message(int peer, std::span<std::byte> target, const Fingerprint& print,
-                       GroupChannels& channels);
+  /// One message of those that send() would send. @param channel to the peer
+  /// @return whether all of it is written
+  bool send_message(int peer, SendChannel& channel, std::span<std::byte> part,
+                    const Fingerprint& print, GroupChannels& channels);
+  /// One of those that receive() would take. @param channel from the peer
+  /// @return whether all of it has come
+  bool receive_message(int peer, ReceiveChannel& channel, std::span<std::byte> target,
+                       const Fingerprint& print, GroupChannels& channels);
 
   /// So many messages are written whole, in the order of the deliveries.
   int sent() const { return sent_; }

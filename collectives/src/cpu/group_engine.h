@@ -174,8 +174,9 @@ class GroupEngine : public GroupListener,
   /// Of an exchange by a plan in which this rank gives one part to a rank that shares memory, or
   /// gets one: with fewer questions than deliver_now(). @return false: nothing was done
   bool pass_one_now(const CollectiveView& collective, base::Deadline::Duration timeout);
-  bool has_room_for(int peer, std::size_t bytes);
-  bool has_whole_of(int peer, std::size_t bytes);
+  /// The channel for a message of so many bytes that goes at once. @return null: it does not
+  SendChannel* with_room_for(int peer, std::size_t bytes);
+  ReceiveChannel* with_whole_of(int peer, std::size_t bytes);
   /// What is left of a collective of which the steps are done becomes an operation.
   std::shared_ptr<Operation> begin_rest(const CollectiveView& collective, Way way,
                                         const DeliverySteps& steps, std::uint64_t number,

@@ -197,12 +197,13 @@ bool GroupEngine::pass_one_now(const CollectiveView& collective, Deadline::Durat
     const std::scoped_lock lock(mutex_);
     RankRecord& record = world_->record();
     const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
-    if (!is_eventless() || !is_sound() || bytes.size() >= least_lent_in(print.kind) ||
-        !(gives ? has_room_for(peer, bytes.size()) : has_whole_of(peer, bytes.size())))
-      return false;
+    if (!is_eventless() || !is_sound() || bytes.size() >= least_lent_in(print.kind)) return false;
+    SendChannel* const to = gives ? with_room_for(peer, bytes.size()) : nullptr;
+    ReceiveChannel* const from = gives ? nullptr : with_whole_of(peer, bytes.size());
+    if (to == nullptr && from == nullptr) return false;
     DeliverySteps steps;
-    const bool is_over = gives ? steps.send_message(peer, bytes, print, channels_)
-                               : steps.receive_message(peer, bytes, print, channels_);
+    const bool is_over = gives ? steps.send_message(peer, *to, bytes, print, channels_)
+                               : steps.receive_message(peer, *from, bytes, print, channels_);
     if (says_ways_) log_way(collective, situation_of(collective), Way::messages);
     note(print, Lane::prompt);
     if (collective.short_call != nullptr) collective.short_call->count(bytes.size());
@@ -218,20 +219,24 @@ bool GroupEngine::pass_one_now(const CollectiveView& collective, Deadline::Durat
   return true;
 }
 
-bool GroupEngine::has_room_for(int peer, std::size_t bytes) {
+SendChannel* GroupEngine::with_room_for(int peer, std::size_t bytes) {
   SendChannel* const channel = channels_.made_to(peer, Lane::prompt);
-  return channel != nullptr && channel->has_room(sizeof(MessageHeader) + bytes);
+  const bool has_room = channel != nullptr && channel->has_room(sizeof(MessageHeader) + bytes);
+  return has_room ? channel : nullptr;
 }
 
 /// Waits for moments.
-bool GroupEngine::has_whole_of(int peer, std::size_t bytes) {
+ReceiveChannel* GroupEngine::with_whole_of(int peer, std::size_t bytes) {
   ReceiveChannel* const channel = channels_.made_from(peer, Lane::prompt);
   const std::size_t all = sizeof(MessageHeader) + bytes;
-  if (channel == nullptr || all > channel->most_at_once()) return false;
+  if (channel == nullptr || all > channel->most_at_once()) return nullptr;
+  if (channel->has(all)) [[likely]]
+    return channel;
   Looks left = Looks::of_a_collective(world_->crowding(), false);
-  while (!channel->has(all))
-    if (!left.again(nullptr)) return false;
-  return true;
+  do {
+    if (!left.again(nullptr)) return nullptr;
+  } while (!channel->has(all));
+  return channel;
 }
 
 std::shared_ptr<Operation> GroupEngine::begin_rest(const CollectiveView& collective, Way way,
