@@ -16,6 +16,7 @@
 #include "move/cause.h"
 #include "move/crossed_parts.h"
 #include "move/exchange.h"
+#include "move/kept_crossing.h"
 #include "move/move_log.h"
 #include "move/move_observer.h"
 #include "move/redistribute.h"
@@ -30,8 +31,10 @@ struct Moved {
   std::span<const LocalTensor> sent, received;
 };
 
-collectives::Work exchange(const Crossing& crossing, tensors::Device device, const Moved& parts,
-                           const collectives::CallOptions& options, const base::CallSite& call) {
+[[gnu::always_inline]] inline collectives::Work exchange(const Crossing& crossing,
+                                                         tensors::Device device, const Moved& parts,
+                                                         const collectives::CallOptions& options,
+                                                         const base::CallSite& call) {
   if (!crossing.group) return {};
   return crossing.group->all_to_all_agreed({.plan = crossing.digest,
                                             .dtype = crossing.dtype,
@@ -57,13 +60,17 @@ collectives::Work cross(const Crossing& crossing, const LocalTensor& local,
   return exchange(crossing, local.device(), {parts.sent, parts.received}, options, call);
 }
 
-/// The same once more. @param parts of the same local tensor, and of a pattern of the result
-void cross_again(const Crossing& crossing, const CrossedParts& parts, const LocalTensor& result,
+/// The same of a move that a tensor keeps. @param local this rank's part, as ever
+/// @param result like the pattern
+void cross_again(const KeptCrossing& kept, const LocalTensor& local, const LocalTensor& result,
                  const base::CallSite& call) {
+  const Crossing& crossing = kept.crossing();
+  if (crossing.is_plain) return (void)cross(crossing, local, result, {}, call);
   const auto in_result = [&](const LocalTensor& part) {
     // Boxes of as many elements as the whole are the whole.
     return part.numel() == result.numel() ? result : part.over(result.storage());
   };
+  const CrossedParts& parts = kept.parts();
   for (const CrossedParts::Kept& part : parts.kept) in_result(part.into).copy_(part.from);
   std::vector<LocalTensor> received;
   received.reserve(parts.received.size());
@@ -195,24 +202,33 @@ AskedCrossing asked_crossing(std::string_view call, const base::CallSite& site, 
   return {std::move(to), std::move(crossing)};
 }
 
-LocalTensor redistribute_across(const CrossingRoute& route, const LocalTensor& local) {
-  const Crossing* const crossing = route.crossing;
+LocalTensor redistribute_across(const Spec& from, const AskedCrossing& asked,
+                                const LocalTensor& local) {
+  const Crossing* const crossing = asked.crossing.get();
   if (MoveObserver::any() || crossing == nullptr || !crossing->is_messages_only)
-    return start_across(route.from, route.to, local, {}).wait();
-  log_crossing({crossing->plan, route.from, route.to});
+    return start_across(from, asked.to, local, {}).wait();
+  log_crossing({crossing->plan, from, asked.to});
   try {
-    LocalTensor result = route.pattern == nullptr
-                             ? empty_result(*crossing, local)
-                             : route.pattern->over(tensors::Storage::allocate(
-                                   route.pattern->storage()->bytes(), local.device()));
-    if (route.parts == nullptr || crossing->is_plain) {
-      cross(*crossing, local, result, {}, Cause::site_of_call());
-    } else {
-      cross_again(*crossing, *route.parts, result, Cause::site_of_call());
-    }
+    LocalTensor result = empty_result(*crossing, local);
+    cross(*crossing, local, result, {}, Cause::site_of_call());
     return result;
   } catch (const base::Error& error) {
-    tell_own_side(route.from, route.to, error);
+    tell_own_side(from, asked.to, error);
+    throw;
+  }
+}
+
+LocalTensor redistribute_again(const Spec& from, const KeptCrossing& kept,
+                               const LocalTensor& local) {
+  if (MoveObserver::any()) return start_across(from, kept.to(), local, {}).wait();
+  log_crossing({kept.crossing().plan, from, kept.to()});
+  try {
+    LocalTensor result = kept.pattern().over(
+        tensors::Storage::allocate(kept.pattern().storage()->bytes(), local.device()));
+    cross_again(kept, local, result, Cause::site_of_call());
+    return result;
+  } catch (const base::Error& error) {
+    tell_own_side(from, kept.to(), error);
     throw;
   }
 }

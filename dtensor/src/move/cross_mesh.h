@@ -14,7 +14,7 @@
 namespace dtrun::dtensor {
 
 struct Crossing;
-struct CrossedParts;
+class KeptCrossing;
 
 /// What this rank sends and receives.
 Traffic traffic_across(const CrossMeshPlan& plan, const Spec& from, const Spec& to);
@@ -32,21 +32,15 @@ struct AskedCrossing {
 AskedCrossing asked_crossing(std::string_view call, const base::CallSite& site, const Spec& from,
                              const DeviceMesh& mesh, const Placements& placements,
                              const ShardOrder& order);
-/// A crossing between its two ends. Borrows.
-struct CrossingRoute {
-  const Spec& from;
-  const Spec& to;
-  const Crossing* crossing = nullptr;  ///< null where this rank is in neither mesh
-  // KeptCrossing's, or null.
-  const tensors::LocalTensor* pattern = nullptr;  ///< of the result
-  const CrossedParts* parts = nullptr;            ///< of this rank's part, and of the pattern
-};
 /// This rank's part on the other mesh; one without elements outside of it. Between device types
 /// the elements go over the host. Collective over the ranks of both meshes, which compare what they
 /// ask for; but a rank waits only for those who send it something.
 /// @param local this rank's part on the first mesh
-tensors::LocalTensor redistribute_across(const CrossingRoute& route,
+tensors::LocalTensor redistribute_across(const Spec& from, const AskedCrossing& asked,
                                          const tensors::LocalTensor& local);
+/// The same of a move that the tensor has kept.
+tensors::LocalTensor redistribute_again(const Spec& from, const KeptCrossing& kept,
+                                        const tensors::LocalTensor& local);
 /// The same while the program goes on. @param local is not to be written to until it is over
 PendingMove start_across(const Spec& from, const Spec& to, const tensors::LocalTensor& local,
                          const collectives::CallOptions& options = {.async = true});

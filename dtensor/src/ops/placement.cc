@@ -152,7 +152,8 @@ Tensor Tensor::moved_by(const AskedMove& move, Site site) const {
   // Without another look at shape and dtype.
   Tensor tensor;
   tensor.body_ = base::Counted<Body>(new Body(std::move(moved), move.to));
-  return arrived(*this, std::move(tensor));
+  if (wants_step(*this)) return arrived(*this, std::move(tensor));
+  return tensor;
 }
 
 const KeptCrossing* Tensor::repeated_move(const DeviceMesh& mesh,
@@ -163,16 +164,12 @@ const KeptCrossing* Tensor::repeated_move(const DeviceMesh& mesh,
 
 Tensor Tensor::moved_by(const KeptCrossing& kept, Site site) const {
   const Cause cause("redistribute", Cause::Wish::asked, site);
-  LocalTensor moved = redistribute_across({.from = spec(),
-                                           .to = kept.to(),
-                                           .crossing = &kept.crossing(),
-                                           .pattern = &kept.pattern(),
-                                           .parts = &kept.parts()},
-                                          local());
+  LocalTensor moved = redistribute_again(spec(), kept, local());
   // Without another look at shape and dtype.
   Tensor tensor;
   tensor.body_ = base::Counted<Body>(new Body(std::move(moved), kept.to()));
-  return arrived(*this, std::move(tensor));
+  if (wants_step(*this)) return arrived(*this, std::move(tensor));
+  return tensor;
 }
 
 Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& order,
@@ -232,7 +229,7 @@ Tensor Tensor::redistribute(const DeviceMesh& mesh, const Placements& placements
   AskedCrossing asked = asked_crossing("redistribute", site, spec(), mesh, placements, order);
   if (order.empty() && KeptCrossing::can_keep(asked)) note_move(placements, asked);
   const Cause cause("redistribute", Cause::Wish::asked, site);
-  LocalTensor moved = redistribute_across({spec(), asked.to, asked.crossing.get()}, local());
+  LocalTensor moved = redistribute_across(spec(), asked, local());
   return arrived(*this, Tensor(std::move(asked.to), std::move(moved)));
 }
 
