@@ -62,10 +62,18 @@ double time_calls(const Call& call, int calls) {
   return slowest_rank(took.count()) / calls;
 }
 
-/// As many calls as take some 20 ms; the same on all ranks.
-int calls_for(const Call& call) {
+/// How a round of some 20 ms is cut: ranks that share cores are seldom undisturbed for longer than
+/// a turn.
+struct Turns {
+  int count;
+  int calls;  ///< in each
+};
+/// The same on all ranks.
+Turns turns_for(const Call& call) {
   call();
-  return std::max(1, static_cast<int>(0.02 / time_calls(call, 3)));
+  const double calls = 0.02 / time_calls(call, 3);
+  const int count = std::clamp(static_cast<int>(calls), 1, 10);
+  return {count, std::max(1, static_cast<int>(calls / count))};
 }
 
 Case redistribution(const std::string& kind, std::int64_t bytes) {
@@ -202,15 +210,18 @@ struct Peers {
 void compare(const Case& what, int rounds, Peers& peers) {
   const double infinity = std::numeric_limits<double>::infinity();
   double own = infinity, bare = infinity, theirs = infinity;
-  const int calls = calls_for(what.own);
+  const Turns turns = turns_for(what.own);
   for (int round = 0; round < rounds; ++round) {
-    const auto time_own = [&] { own = std::min(own, time_calls(what.own, calls)); };
+    const auto time_own = [&] { own = std::min(own, time_calls(what.own, turns.calls)); };
     // After a round of PyTorch's processes their threads still run for a while: neither side is to
     // be timed beside them, nor always be the first.
-    if (peers.torch) time_calls(what.own, calls);
-    if (round % 2 == 0) time_own();
-    if (what.bare) bare = std::min(bare, time_calls(what.bare, calls));
-    if (round % 2 == 1) time_own();
+    if (peers.torch) time_calls(what.own, turns.count * turns.calls);
+    for (int turn = 0; turn < turns.count; ++turn) {
+      const bool is_first = (round + turn) % 2 == 0;
+      if (is_first) time_own();
+      if (what.bare) bare = std::min(bare, time_calls(what.bare, turns.calls));
+      if (!is_first) time_own();
+    }
     dist::barrier();
     if (peers.torch && what.name == what.question.substr(0, what.question.find(' '))) {
       const std::optional<double> took = peers.torch->time(what.question);
