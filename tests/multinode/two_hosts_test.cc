@@ -1,5 +1,6 @@
 // One job over two hosts of the lab, each with its own network, hostname, pids and /dev/shm: one
 // dtrun on each.
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -26,6 +27,8 @@ using testing_support::run_command;
 
 class TwoHostsTest : public testing::Test {
  protected:
+  TwoHostsTest() { options_.limit = std::chrono::seconds(300); }
+
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make hosts in network namespaces";
     std::string name = testing::TempDir() + "dtrun_hosts_XXXXXX";
@@ -160,18 +163,30 @@ TEST_F(TwoHostsTest, ATrainingOnDisksOfEachHostsOwnIsToldSoAtItsStart) {
   EXPECT_TRUE(std::filesystem::exists(shared + "/step-4/manifest.json"));
 }
 
-TEST_F(TwoHostsTest, EveryLayoutGoesToEveryOtherOverBothTransportsAtOnce) {
-  const auto first = start(1, {DTRUN_BIN "/layouts"});
-  const auto second = start(2, {DTRUN_BIN "/layouts"});
+struct LayoutPart {
+  const char* name;
+  int moves;
+};
+class LayoutsOnTwoHostsTest : public TwoHostsTest,
+                              public testing::WithParamInterface<LayoutPart> {};
+
+TEST_P(LayoutsOnTwoHostsTest, EveryLayoutGoesToEveryOtherOverBothTransportsAtOnce) {
+  const std::vector<std::string> line = {DTRUN_BIN "/layouts", GetParam().name};
+  const auto first = start(1, line), second = start(2, line);
   const CommandResult results[] = {first->finish(), second->finish()};
   for (int node = 0; node < 2; ++node) {
     EXPECT_EQ(results[node].exit_code, 0) << results[node].describe();
     for (int rank = 2 * node; rank < 2 * node + 2; ++rank)
-      EXPECT_THAT(results[node].out,
-                  HasSubstr("rank " + std::to_string(rank) + " layouts right 849\n"))
+      EXPECT_THAT(results[node].out, HasSubstr(fmt::format("rank {} {} right {}\n", rank,
+                                                           GetParam().name, GetParam().moves)))
           << results[node].describe();
   }
 }
+INSTANTIATE_TEST_SUITE_P(Parts, LayoutsOnTwoHostsTest,
+                         testing::Values(LayoutPart{"pairs", 849}, LayoutPart{"orders", 163},
+                                         LayoutPart{"ragged", 243}, LayoutPart{"meshes", 1245},
+                                         LayoutPart{"async", 1618}),
+                         [](const auto& part) { return std::string(part.param.name); });
 
 TEST_F(TwoHostsTest, ARankKilledOnOneHostFailsTheJobOnBothAndIsNamedOnBoth) {
   const auto first = start(1, {DTRUN_BIN "/misbehave", "kill-in-collective", "3"});
