@@ -85,8 +85,11 @@ TEST_F(TwoHostsTest, ALinkThatIsCutAndHealedLosesNothingOfStripedMessages) {
   options_.environment["DTRUN_CONNECTIONS_PER_PEER"] = "4";
   options_.environment["DTRUN_LOGS"] = "+collectives";
   const std::string end = folder_ + "/end";
-  const auto first = start(1, {DTRUN_BIN "/transports", end});
-  const auto second = start(2, {DTRUN_BIN "/transports", end});
+  // Where much else runs, to heal the link may take longer than the 13 s after which a node's guard
+  // ends its ranks. The ranks' own connections bear half a minute.
+  const std::vector<std::string> line = {"--rdzv_conf", "keep_alive_interval=100",
+                                         DTRUN_BIN "/transports", end};
+  const auto first = start(1, line), second = start(2, line);
   ASSERT_TRUE(first->wait_for_output("the first sum is there")) << second->finish().describe();
   for (const char* const how : {"--silent", ""}) {
     std::vector<std::string> cut = {lab("hosts-cut"), how, "2"};
@@ -199,12 +202,13 @@ TEST_F(TwoHostsTest, ARankKilledOnOneHostFailsTheJobOnBothAndIsNamedOnBoth) {
   }
 }
 
-// Only its own host's dtrun can look at it; the ranks there do not wait.
+// Only its own host's dtrun can look at it; the ranks there do not wait. The other host's tells of
+// the wait before the rank is ended, because it is less patient.
 TEST_F(TwoHostsTest, ARankThatDoesNotComeIsNamedAndEndedOnItsOwnHost) {
-  const std::vector<std::string> line = {"--progress-timeout=2s", "--on-progress-timeout=end",
-                                         DTRUN_BIN "/flight_worker", "hang"};
-  const auto first = start(1, line, 1);
-  const auto second = start(2, line, 1);
+  const auto first = start(1, {"--progress-timeout=1s", DTRUN_BIN "/flight_worker", "hang"}, 1);
+  const auto second = start(
+      2, {"--progress-timeout=4s", "--on-progress-timeout=end", DTRUN_BIN "/flight_worker", "hang"},
+      1);
   const CommandResult results[] = {first->finish(), second->finish()};
   for (const CommandResult& result : results)
     EXPECT_EQ(result.exit_code, 128 + SIGABRT) << result.describe();
