@@ -4,68 +4,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <array>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 
-#include "support/command.h"
+#include "multinode/two_hosts.h"
 
 namespace dtrun {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-using testing_support::Command;
-using testing_support::CommandOptions;
 using testing_support::CommandResult;
 using testing_support::run_command;
-
-class TwoHostsTest : public testing::Test {
- protected:
-  TwoHostsTest() { options_.limit = std::chrono::seconds(300); }
-
-  void SetUp() override {
-    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make hosts in network namespaces";
-    std::string name = testing::TempDir() + "dtrun_hosts_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    options_.environment["LAB_DIR"] = folder_ + "/lab";
-    const CommandResult up = run_command({lab("hosts-up"), "2"}, options_);
-    ASSERT_EQ(up.exit_code, 0) << up.describe();
-  }
-
-  void TearDown() override {
-    if (folder_.empty()) return;
-    run_command({lab("hosts-down")}, options_);
-    std::filesystem::remove_all(folder_);
-  }
-
-  static std::string lab(const std::string& script) {
-    return DTRUN_SOURCE_DIR "/tests/lab/slurm/" + script;
-  }
-
-  // dtrun on host `node` (1 or 2), two ranks of the program. Options may stand before it.
-  std::unique_ptr<Command> start(int node, std::vector<std::string> program, int ranks = 2) {
-    std::vector<std::string> command = {lab("hosts-exec"),
-                                        std::to_string(node),
-                                        DTRUN_BIN "/dtrun",
-                                        "--nnodes=2",
-                                        "--node_rank=" + std::to_string(node - 1),
-                                        "--master_addr=10.88.0.1",
-                                        "--master_port=29500",
-                                        "--nproc_per_node=" + std::to_string(ranks)};
-    command.insert(command.end(), program.begin(), program.end());
-    return std::make_unique<Command>(command, options_);
-  }
-
-  std::string folder_;
-  CommandOptions options_;
-};
 
 TEST_F(TwoHostsTest, BothTransportsCarryBytesAndTheSumIsRight) {
   const auto first = start(1, {DTRUN_BIN "/transports"});
@@ -92,12 +46,10 @@ TEST_F(TwoHostsTest, ALinkThatIsCutAndHealedLosesNothingOfStripedMessages) {
   const auto first = start(1, line), second = start(2, line);
   ASSERT_TRUE(first->wait_for_output("the first sum is there")) << second->finish().describe();
   for (const char* const how : {"--silent", ""}) {
-    std::vector<std::string> cut = {lab("hosts-cut"), how, "2"};
+    std::vector<std::string> cut = {"hosts-cut", how, "2"};
     std::erase(cut, "");
-    const CommandResult was_cut = run_command(cut, options_);
-    EXPECT_EQ(was_cut.exit_code, 0) << was_cut.describe();
-    const CommandResult healed = run_command({lab("hosts-heal"), "2"}, options_);
-    EXPECT_EQ(healed.exit_code, 0) << healed.describe();
+    in_lab(cut);
+    in_lab({"hosts-heal", "2"});
   }
   std::ofstream(end) << "now";
   const CommandResult results[] = {first->finish(), second->finish()};
