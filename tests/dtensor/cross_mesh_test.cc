@@ -15,6 +15,7 @@
 #include "dtensor/vector_tensor.h"
 #include "dtrun/collectives/default_group.h"
 #include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/autograd/pending_tensor.h"
 #include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/move/strict_scope.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -394,6 +395,25 @@ TEST(CrossMeshTest, RanksThatAskForDifferentThingsAreToldWhatEachAskedFor) {
     const std::string own = "this rank, " + std::to_string(rank) + ", was in redistribute of ";
     EXPECT_NE(thrown[rank]->text.find(own), std::string::npos) << thrown[rank]->text;
   }
+}
+
+// One has collectives of the first mesh before its messages, in which the second has no part.
+TEST(CrossMeshTest, MovesThatAreUnderWayTogetherSendInOneOrderOnAllRanks) {
+  run_world(4, [](int) {
+    const DeviceMesh first("cpu", {0, 1}), second("cpu", {2, 3});
+    const LocalTensor global = global_tensor({6, 5});
+    const Tensor cut = distribute_tensor(global, first, {Shard(0)});
+    const Tensor partial = cut.redistribute({Replicate()}).redistribute({Partial()});
+    for (const bool is_first_waited_first : {false, true}) {
+      PendingTensor summed = partial.redistribute_async(second, {Shard(1)});
+      PendingTensor sent = cut.redistribute_async(second, {Replicate()});
+      PendingTensor summed_too = partial.redistribute_async(second, {Shard(0)});
+      if (is_first_waited_first) expect_holds(summed.wait(), global);
+      expect_holds(summed_too.wait(), global);
+      expect_holds(sent.wait(), global);
+      expect_holds(summed.wait(), global);
+    }
+  });
 }
 
 TEST(CrossMeshTest, ShapesThatDifferAreToldThoughTheMessagesAreOfOneSize) {

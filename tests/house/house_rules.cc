@@ -447,4 +447,18 @@ Findings long_readme(const SourceFile& file) {
                  std::to_string(kMaxReadmeLines))};
 }
 
+Findings unexplained_names(std::string_view names, const SourceFile& file) {
+  if (file.path != "docs/dist.md") return {};
+  std::string rows;
+  std::istringstream page(file.text);
+  for (std::string line; std::getline(page, line);)
+    if (line.starts_with('|')) rows += line + '\n';
+  Findings findings;
+  std::istringstream list{std::string(names)};
+  for (std::string name; std::getline(list, name);)
+    if (!name.empty() && !name.starts_with('#') && !has_word(rows, name))
+      findings.push_back(at(file, 1, "no table row explains " + name));
+  return findings;
+}
+
 }  // namespace dtrun::house

@@ -42,6 +42,10 @@ Findings figures_outside_benchmarks(const SourceFile& file);
 /// A README.md of more than 60 lines.
 Findings long_readme(const SourceFile& file);
 
+/// A name of the list that stands in no table row of docs/dist.md as a word. @param names one a
+/// line; '#' begins a comment
+Findings unexplained_names(std::string_view names, const SourceFile& file);
+
 /// The text with comments and the insides of strings and characters blanked; lines stay where they
 /// are.
 std::string without_comments_and_strings(std::string_view text);

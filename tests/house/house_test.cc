@@ -1,6 +1,7 @@
 // The house rules, applied to the tree; and each rule tested on a text that breaks it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -65,6 +66,16 @@ TEST(HouseTest, FiguresStandInBenchmarksOnly) {
 }
 TEST(HouseTest, TheReadmeIsReadInTwoMinutes) {
   expect_clean(long_readme);
+}
+
+TEST(HouseTest, EveryNameOfTorchDistributedIsExplained) {
+  const auto files = tree();
+  const auto names = std::ranges::find(files, "tests/house/torch_distributed_names.txt",
+                                       [](const SourceFile& file) { return file.path; });
+  ASSERT_NE(names, files.end());
+  for (const SourceFile& file : files)
+    for (const std::string& finding : unexplained_names(names->text, file))
+      ADD_FAILURE() << finding;
 }
 
 TEST(HouseRuleTest, AnIncludeThatClimbsIsFoundAndOneThatDoesNotIsLeft) {
@@ -190,6 +201,14 @@ TEST(HouseRuleTest, AFigureIsFoundInThePagesButNotALimitAndNotWhatAProgramPrints
        {"It takes 10 s at the most.", "A line waits 80 ms for its like.",
         "Pieces of 256 KiB go by the ring.", "The window is 15 s.", "Clocks differ by 1 %."})
     EXPECT_EQ(findings("docs/a.md", limit), 0u) << limit;
+}
+
+TEST(HouseRuleTest, ANameThatNoTableRowExplainsIsFoundInThePageOfNames) {
+  const std::string names = "# a comment\nsend\nrecv\nWork\n";
+  const std::string page = "recv in a text\n| `send`, `irecv` | x |\n| [`Work`](#work) | y |\n";
+  EXPECT_EQ(unexplained_names(names, {"docs/dist.md", page}),
+            Findings{"docs/dist.md:1: no table row explains recv"});
+  EXPECT_EQ(unexplained_names(names, {"docs/other.md", page}), Findings{});
 }
 
 TEST(HouseRuleTest, AReadmeOfSixtyOneLinesIsFound) {

@@ -29,15 +29,17 @@ add_executable(transports multinode/workers/transports.cc)
 target_link_libraries(transports PRIVATE dtrun::dtrun dtrun_flags)
 add_executable(layouts multinode/workers/layouts.cc)
 target_link_libraries(layouts PRIVATE dtrun::dtrun dtrun_flags)
+add_executable(conforming_rank multinode/workers/conforming_rank.cc)
+target_link_libraries(conforming_rank PRIVATE dtrun::dtrun dtrun_conformance GTest::gtest dtrun_flags)
 add_executable(await_ends multinode/workers/await_ends.cc)
 target_link_libraries(await_ends PRIVATE dtrun::base dtrun_flags)
 add_executable(store_client multinode/workers/store_client.cc)
 target_link_libraries(store_client PRIVATE dtrun::rendezvous dtrun_flags)
 
-dtrun_test(multinode/tests LINKS dtrun_launcher_test_support GTest::gmock PROCESSORS 2 SOURCES ssh_hosts store_host two_hosts
+dtrun_test(multinode/tests LINKS dtrun_launcher_test_support GTest::gmock PROCESSORS 2 SOURCES ssh_hosts store_host two_hosts two_hosts_links
   DEFINITIONS DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
     STORE_CLIENT="$<TARGET_FILE:store_client>"
-  DEPENDS transports layouts train_gpt misbehave flight_worker dtrun_launcher dtrun_doctor store_client dtrun_store)
+  DEPENDS transports layouts conforming_rank train_gpt misbehave flight_worker dtrun_launcher dtrun_doctor store_client dtrun_store)
 set(long_sources)
 if(DTRUN_LONG_TESTS)
   set(long_sources slurm_faults slurm_time_limit)

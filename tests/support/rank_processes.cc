@@ -27,6 +27,7 @@ using base::EventLoop;
 using base::UniqueFd;
 using collectives::GroupOptions;
 using collectives::ProcessGroup;
+using rendezvous::RankState;
 
 namespace {
 
@@ -116,11 +117,33 @@ void RankProcesses::signal(int rank, int number) const {
 void RankProcesses::await_operation(int rank, std::uint64_t n) const {
   const rendezvous::RankSlot& slot = job_page_->slot(rank);
   const Deadline deadline = Deadline::after(kPatience);
-  while (slot.operations.load() < n ||
-         slot.state.load() != static_cast<std::uint32_t>(rendezvous::RankState::kInCollective)) {
+  while (slot.operations.load() < n || state_of(slot) != RankState::kInCollective) {
     ASSERT_FALSE(deadline.expired()) << "rank " << rank << " did not begin operation " << n;
     ::sched_yield();
   }
+}
+
+void RankProcesses::stop(int rank) const {
+  signal(rank, SIGSTOP);
+  siginfo_t change{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(pid(rank)), &change, WSTOPPED | WEXITED | WNOWAIT), 0)
+      << std::strerror(errno);
+  ASSERT_EQ(change.si_code, CLD_STOPPED) << "rank " << rank << " has ended";
+}
+
+void RankProcesses::kill_in_operation(int rank, std::uint64_t n) const {
+  const Deadline deadline = Deadline::after(kPatience);
+  for (;;) {
+    await_operation(rank, n);
+    if (testing::Test::HasFatalFailure()) return;
+    stop(rank);
+    if (testing::Test::HasFatalFailure()) return;
+    // It may have ended that one meanwhile.
+    if (state_of(job_page_->slot(rank)) == RankState::kInCollective) break;
+    signal(rank, SIGCONT);
+    ASSERT_FALSE(deadline.expired()) << "rank " << rank << " was in no operation when stopped";
+  }
+  signal(rank, SIGKILL);
 }
 
 RankProcesses::Ended RankProcesses::wait(int rank) {

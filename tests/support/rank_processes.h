@@ -30,8 +30,11 @@ class RankProcesses {
 
   pid_t pid(int rank) const { return pids_[static_cast<std::size_t>(rank)]; }
   void signal(int rank, int number) const;
-  /// Waits until the rank has begun its n-th operation and is still in one.
+  /// Waits until the rank has begun its n-th operation and is in one, however short.
   void await_operation(int rank, std::uint64_t n) const;
+  /// Kills the rank in the middle of its n-th operation or a later one: it is stopped, and killed
+  /// if it was in one then.
+  void kill_in_operation(int rank, std::uint64_t n) const;
   const rendezvous::JobPage& job_page() const { return *job_page_; }
 
   struct Ended {
@@ -43,6 +46,8 @@ class RankProcesses {
   Ended wait(int rank);
 
  private:
+  /// By SIGSTOP; returns when it has stopped.
+  void stop(int rank) const;
   [[noreturn]] void run_rank(int rank, int size, const RankOptions& options, const RankBody& body);
 
   std::shared_ptr<rendezvous::JobPage> job_page_;

@@ -82,6 +82,19 @@ LocalTensor empty_result(const Crossing& crossing, const LocalTensor& local) {
   return tensors::empty(crossing.wanted.shape, {.dtype = local.dtype(), .device = local.device()});
 }
 
+bool communicates(const std::vector<Step>& steps) {
+  return std::ranges::any_of(steps, [](const Step& step) { return is_collective(step.kind); });
+}
+
+/// Stands for collectives of other ranks, so that what comes after them begins where theirs does,
+/// at the wait, and not at the start: two moves that are under way together would else send
+/// their messages in another order on this rank.
+PendingMove::Stage without_part() {
+  return {true, [](const LocalTensor& local, const collectives::CallOptions&) {
+            return StartedStage{local};
+          }};
+}
+
 /// Adds to a disagreement what this rank called.
 void tell_own_side(const Spec& from, const Spec& to, const base::Error& error) {
   if (error.code() != base::ErrorCode::kDisagreement) return;
@@ -145,6 +158,7 @@ PendingMove start_across(const Spec& from, const Spec& to, const LocalTensor& lo
     return {{}, tensors::zeros(to.local_box().shape, {local.dtype(), to.mesh().device()})};
   log_crossing({plan, from, to});
   PendingMove::Stages stages = stages_of(from, {crossing, &plan.before});
+  if (from.is_outside() && communicates(plan.before)) stages.push_back(without_part());
   const bool goes_over_host = from.mesh().device_type() != to.mesh().device_type();
   stages.push_back({true, [crossing, goes_over_host, call = Cause::site_of_call()](
                               const LocalTensor& given, const collectives::CallOptions& stage) {

@@ -1,6 +1,6 @@
 // PendingMove: an asynchronous redistribution. Its first collective starts at once. The others
 // start when the program waits, which all ranks do at the same place, so that the order of
-// collectives is the same on all.
+// collectives is the same on all. A rank that has no part in the first has a stage in its place.
 #pragma once
 
 #include <functional>
