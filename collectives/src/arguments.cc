@@ -7,6 +7,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "overlap.h"
 
 namespace dtrun::collectives {
 
@@ -168,6 +169,67 @@ void require_reduce_op(ReduceOp op, DType dtype) {
            op == ReduceOp::avg          ? "truth values have no mean"
            : op == ReduceOp::premul_sum ? "the factor is a real number: f64, f32, f16 and bf16"
                                         : "bits are for integers and bool");
+}
+
+namespace {
+
+/// One side of a collective.
+struct Side {
+  std::span<const Buffer> buffers;
+  std::string_view name;         ///< "the input"
+  std::string_view preposition;  ///< " for" a rank
+  const std::span<const int>* peers;
+
+  /// Of this rank's own part; -1: none.
+  int own(int rank, int size) const {
+    if (peers != nullptr) return -1;
+    return buffers.size() == static_cast<std::size_t>(size) ? rank : 0;
+  }
+  std::string name_of(std::size_t index) const {
+    if (buffers.size() == 1 && peers == nullptr) return std::string(name);
+    const int peer = peers == nullptr ? static_cast<int>(index) : (*peers)[index];
+    return fmt::format("{}{} rank {}", name, preposition, peer);
+  }
+  /// What all lie in, and maybe more.
+  Buffer range() const {
+    Buffer all;
+    const auto at = [](const void* data) { return static_cast<const std::byte*>(data); };
+    const std::byte *begin = nullptr, *end = nullptr;
+    for (const Buffer& buffer : buffers) {
+      if (buffer.count == 0) continue;
+      const std::byte* const first = at(buffer.data);
+      if (begin == nullptr || first < begin) begin = first;
+      end = std::max(end, first + buffer.bytes());
+    }
+    all.data = const_cast<std::byte*>(begin);
+    all.count = end - begin;
+    return all;
+  }
+};
+
+}  // namespace
+
+void require_apart(const CollectiveView& collective, int rank, int size) {
+  const PartPeers* const peers = collective.peers;
+  const Side from{collective.inputs, "the input", " for",
+                  peers == nullptr ? nullptr : &peers->of_inputs};
+  const Side to{collective.outputs, "the output", " of",
+                peers == nullptr ? nullptr : &peers->of_outputs};
+  if (!overlap(from.range(), to.range())) return;
+  const int own_input = from.own(rank, size), own_output = to.own(rank, size);
+  for (std::size_t i = 0; i < from.buffers.size(); ++i)
+    for (std::size_t o = 0; o < to.buffers.size(); ++o) {
+      const Buffer &input = from.buffers[i], &output = to.buffers[o];
+      const bool are_own = static_cast<int>(i) == own_input && static_cast<int>(o) == own_output;
+      const bool are_one = input.data == output.data && input.count == output.count;
+      if (!overlap(input, output) || (are_own && are_one)) continue;
+      refuse(fmt::format("{} and {} of {} overlap in memory", from.name_of(i), to.name_of(o),
+                         op_kind_name(collective.kind())),
+             "what comes from the others would be written over what this rank gives",
+             peers != nullptr ? "give outputs of their own"
+                              : "give outputs of their own; only the part that this rank keeps may "
+                                "be one and the same as its input");
+    }
 }
 
 std::uint64_t hash_bytes(std::string_view bytes) {

@@ -92,6 +92,8 @@ void require_rooted_pieces(const GroupShape& group, NamedTensor own, NamedList a
 void require_rows(const GroupShape& group, NamedTensor whole,
                   const std::vector<std::int64_t>& sizes, std::string_view what);
 void require_reduce_op(ReduceOp op, tensors::DType dtype);
+/// No output overlaps an input, except that this rank's own part may be one buffer on both sides.
+void require_apart(const CollectiveView& collective, int rank, int size);
 
 /// Of numbers, one after the other.
 class NumberHash {

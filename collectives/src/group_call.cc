@@ -133,8 +133,18 @@ Work GroupCall::hand_over(std::span<const LocalTensor> inputs,
   return start(std::move(collective));
 }
 
+void GroupCall::require_apart(const CollectiveView& collective) const {
+  try {
+    collectives::require_apart(collective, core_.rank(), core_.size());
+  } catch (const base::Error& error) {
+    refuse(error);
+    throw;
+  }
+}
+
 Work GroupCall::start(Collective collective) {
   collective.call.fingerprint = print;
+  require_apart(collective.view());
   collective.call = take(collective.view().bytes());
   return backend_->start(std::move(collective));
 }
@@ -185,6 +195,8 @@ inline bool GroupCall::go_short_way(std::span<const Buffer> inputs, std::span<co
                                     const PartPeers* peers) {
   ShortCall call(core_.meter(), print.kind);
   const CollectiveView collective{print, inputs, outputs, &call, peers};
+  const bool has_both_sides = !inputs.empty() && !outputs.empty();
+  if (has_both_sides && inputs.data() != outputs.data()) require_apart(collective);
   try {
     if (!backend_->run_now(collective, options_.timeout.value_or(core_.timeout()))) return false;
     if (!call.is_counted()) call.count(collective.bytes());

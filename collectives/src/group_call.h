@@ -155,6 +155,8 @@ class GroupCall {
   /// @param peers null: lists are as Collective says @return false: nothing was done
   [[gnu::always_inline]] bool go_short_way(std::span<const Buffer> inputs,
                                            std::span<const Buffer> outputs, const PartPeers* peers);
+  /// Tells the peers, too.
+  void require_apart(const CollectiveView& collective) const;
   void show_to_observers(const ObservedCall& seen);
   void refuse(const base::Error& error) const;
   void tell_of_exception() const noexcept;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <stdexcept>
 
 #include "collectives/nccl_job.h"
 
@@ -52,6 +53,28 @@ TEST(NcclFailureTest, AnAsynchronousErrorAbortsOnceAndReachesAllRanks) {
     EXPECT_TRUE(contains(first.what(), "simulated error 6")) << first.what();
   });
   for (const auto& error : thrown) EXPECT_FALSE(error) << error->what();
+  expect_aborted_once(job);
+}
+
+TEST(NcclFailureTest, WhatRunsBehindACallRunsOnceWhateverItThrows) {
+  NcclJob job(1, {.runs_at_once = true});
+  std::atomic<int> runs = 0;
+  const auto thrown = job.run([&](Backend& backend) {
+    Values values = {1};
+    Call call = async_call(OpKind::all_reduce, 1);
+    call.finish = [&runs] {
+      ++runs;
+      throw std::runtime_error("no room for the copy");
+    };
+    const Work work = test::all_reduce(backend, buffer_of(values), buffer_of(values), ReduceOp::sum,
+                                       std::move(call));
+    work.wait(Deadline::after(kLong));
+  });
+  ASSERT_TRUE(thrown[0]);
+  EXPECT_EQ(thrown[0]->code(), ErrorCode::kSystem);
+  EXPECT_TRUE(contains(thrown[0]->what(), "all_reduce #1")) << thrown[0]->what();
+  EXPECT_TRUE(contains(thrown[0]->what(), "no room for the copy")) << thrown[0]->what();
+  EXPECT_EQ(runs, 1);
   expect_aborted_once(job);
 }
 

@@ -148,22 +148,6 @@ TEST(SharedTensorsTest, ViewsAndSubgroupsReadThemInPlaceToo) {
   EXPECT_EQ(InPlaceLines::of("all_reduce"), 5);
 }
 
-// Rank 1 writes its result to the part of its input that rank 0 reads.
-TEST(SharedTensorsTest, AResultThatOverlapsWhatOthersReadIsAsInOrdinaryMemory) {
-  for (int attempt = 0; attempt < 20; ++attempt) {
-    std::vector<std::vector<LocalTensor>> results(2, std::vector<LocalTensor>(3));
-    for (const bool shared_memory : {false, true})
-      run_ranks(3, {.shared_memory = shared_memory}, [&](const ProcessGroup& group) {
-        const LocalTensor all = tensors::arange(30 * kCount).to(tensors::DType::f32);
-        group.reduce_scatter_tensor(all.narrow(0, 0, 10 * kCount), all);
-        results[shared_memory ? 1 : 0][static_cast<std::size_t>(group.rank())] =
-            all.narrow(0, 0, 10 * kCount).clone();
-      });
-    for (std::size_t rank = 0; rank < 3; ++rank)
-      ASSERT_TRUE(equal(results[0][rank], results[1][rank])) << rank << " in attempt " << attempt;
-  }
-}
-
 TEST(SharedTensorsTest, EmptyPartsAndManyRanksGoInPlaceToo) {
   const InPlaceLines lines;
   run_ranks(kManyRanks, {.shared_memory = true}, [](const ProcessGroup& group) {

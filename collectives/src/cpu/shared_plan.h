@@ -16,7 +16,6 @@
 #include "algorithm.h"
 #include "chunk.h"
 #include "dtrun/collectives/backend.h"
-#include "overlap.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -107,20 +106,6 @@ class SharedPlan {
     }
     return true;
   }
-  /// An output of this rank overlaps an input that others read in place meanwhile. The part that is
-  /// this rank's own in both may be one and the same.
-  bool writes_what_others_read() const {
-    const bool is_list_of_inputs = kind() == OpKind::reduce_scatter;
-    if (!is_list_of_inputs && kind() != OpKind::all_gather) return false;
-    for (int peer = 0; peer < size_; ++peer) {
-      const Buffer& read = input(is_list_of_inputs ? peer : 0);
-      const Buffer& written = output(is_list_of_inputs ? 0 : peer);
-      const bool is_own = peer == rank_ && (is_list_of_inputs || read.data == written.data);
-      if (!is_own && overlap(read, written)) return true;
-    }
-    return false;
-  }
-
   /// Elements of a buffer that one step carries.
   struct Piece {
     std::int64_t begin;

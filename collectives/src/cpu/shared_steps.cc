@@ -55,8 +55,7 @@ bool SharedSteps::show_places(const SharedPlan& plan, Meeting& meeting) {
 }
 
 SharedSteps::Places SharedSteps::places_of(const SharedPlan& plan, const Meeting& meeting) {
-  if (!plan.shows(plan.rank()) || !plan.has_one_input_block() || plan.writes_what_others_read())
-    return {};
+  if (!plan.shows(plan.rank()) || !plan.has_one_input_block()) return {};
   // Of what has no elements nothing will be read.
   const auto place = [&](const void* data) -> Offset {
     if (data == nullptr) return 1;

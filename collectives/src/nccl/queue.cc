@@ -1,5 +1,8 @@
 #include "nccl/queue.h"
 
+#include <fmt/core.h>
+
+#include <exception>
 #include <utility>
 
 #include "nccl/nccl_types.h"
@@ -91,12 +94,32 @@ bool Queue::issue(Operation& operation) {
   // An event recorded before NCCL has enqueued its kernels would pass without them.
   if (is_busy(name)) return false;
   if (operation.launch.after) operation.launch.after(stream_);
-  // It stays until the device has done it: it holds what it copies to.
-  if (operation.call.finish)
-    site_.device->run_on(site_.device_index, stream_, operation.call.finish);
+  if (operation.call.finish) run_finish(operation);
   site_.device->record(operation.end.get(), stream_);
   operation.progress = Operation::Progress::enqueued;
   return true;
+}
+
+// It stays until the device has done it: it holds what it copies to. What it throws fails the group
+// as an Error. Any other exception would leave the operation as it is, and the next look would run
+// this again.
+void Queue::run_finish(Operation& operation) {
+  const auto stuck = [&](std::string_view why) {
+    return base::Error(base::ErrorCode::kSystem,
+                       fmt::format("what belongs behind {} could not be done: {}",
+                                   operation.fingerprint().describe(), why),
+                       "results are copied to strided tensors there, and observers are told",
+                       "look at what the message names");
+  };
+  try {
+    site_.device->run_on(site_.device_index, stream_, operation.call.finish);
+  } catch (const base::Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw stuck(error.what());
+  } catch (...) {
+    throw stuck("an exception without a text");
+  }
 }
 
 void Queue::retire() {

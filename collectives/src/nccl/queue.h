@@ -99,6 +99,8 @@ class Queue {
   bool may_begin();
   /// @return whether all is issued and enqueued
   bool issue(Operation& operation);
+  /// @throws Error, whatever it throws
+  void run_finish(Operation& operation);
   void retire();
   void conclude(Operation& operation, const std::exception_ptr& error);
 

@@ -96,8 +96,8 @@ struct CollectiveView {
 /// | all_to_all     | a list               | a list                 |
 /// | barrier        | none                 | none                   |
 ///
-/// Where a reduction has one input and one output they are the same buffer or do not overlap. No
-/// other input is written to.
+/// No output overlaps an input, except that this rank's own part may be one buffer on both sides.
+/// No other input is written to.
 struct Collective {
   std::vector<Buffer> inputs;
   std::vector<Buffer> outputs;

@@ -5,7 +5,7 @@
 
 #include "dtrun/collectives/backend.h"
 
-namespace dtrun::collectives::cpu {
+namespace dtrun::collectives {
 
 inline bool overlap(const Buffer& a, const Buffer& b) {
   const auto first = reinterpret_cast<std::uintptr_t>(a.data);
@@ -13,4 +13,4 @@ inline bool overlap(const Buffer& a, const Buffer& b) {
   return first < second + b.bytes() && second < first + a.bytes();
 }
 
-}  // namespace dtrun::collectives::cpu
+}  // namespace dtrun::collectives
