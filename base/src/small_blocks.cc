@@ -3,7 +3,7 @@
 namespace dtrun::base::small_blocks {
 namespace details {
 
-constinit thread_local std::array<Kept, kMostBytes / kStep + 1> kept{};
+constinit thread_local std::array<Kept, kLargest / kStep + 1> kept{};
 
 }  // namespace details
 

@@ -196,7 +196,9 @@ inline bool GroupCall::go_short_way(std::span<const Buffer> inputs, std::span<co
   ShortCall call(core_.meter(), print.kind);
   const CollectiveView collective{print, inputs, outputs, &call, peers};
   const bool has_both_sides = !inputs.empty() && !outputs.empty();
-  if (has_both_sides && inputs.data() != outputs.data()) require_apart(collective);
+  // One tensor that is both is worked on in place; a list of several may not be.
+  const bool is_in_place = inputs.data() == outputs.data() && inputs.size() == 1;
+  if (has_both_sides && !is_in_place) require_apart(collective);
   try {
     if (!backend_->run_now(collective, options_.timeout.value_or(core_.timeout()))) return false;
     if (!call.is_counted()) call.count(collective.bytes());

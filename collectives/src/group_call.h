@@ -146,15 +146,16 @@ class GroupCall {
       throw *std::move(lack);
   }
   bool run_now(const TensorList& inputs, const TensorList& outputs);
-  [[gnu::always_inline]] bool run_now(const AgreedExchange& exchange);
-  // Calls between these take as long as a part of a small collective.
+  // These are inlined: a call of each would take as long as a part of a small collective.
+  [[gnu::always_inline]] inline bool run_now(const AgreedExchange& exchange);
   /// The same of one tensor at the most on each side.
-  [[gnu::always_inline]] bool run_single_now(std::span<const LocalTensor> inputs,
-                                             std::span<const LocalTensor> outputs,
-                                             const PartPeers* peers = nullptr);
+  [[gnu::always_inline]] inline bool run_single_now(std::span<const LocalTensor> inputs,
+                                                    std::span<const LocalTensor> outputs,
+                                                    const PartPeers* peers = nullptr);
   /// @param peers null: lists are as Collective says @return false: nothing was done
-  [[gnu::always_inline]] bool go_short_way(std::span<const Buffer> inputs,
-                                           std::span<const Buffer> outputs, const PartPeers* peers);
+  [[gnu::always_inline]] inline bool go_short_way(std::span<const Buffer> inputs,
+                                                  std::span<const Buffer> outputs,
+                                                  const PartPeers* peers);
   /// Tells the peers, too.
   void require_apart(const CollectiveView& collective) const;
   void show_to_observers(const ObservedCall& seen);

@@ -34,12 +34,15 @@ constexpr std::size_t kLeastPages = host_blocks::kLeastBytes - kBesides;
 
 /// At least aligned as malloc's.
 void* allocate_block(std::size_t bytes) {
-  void* data = small_blocks::serves(bytes)    ? small_blocks::allocate(bytes)
-               : thread_blocks::serves(bytes) ? thread_blocks::allocate(bytes)
-                                              : nullptr;
-  if (data != nullptr) return data;
-  const int error = bytes <= PTRDIFF_MAX ? posix_memalign(&data, kAlignment, bytes) : ENOMEM;
-  if (error != 0) refuse(bytes, error);
+  void* data = nullptr;
+  if (small_blocks::serves(bytes)) {
+    data = small_blocks::allocate(bytes);
+  } else if (thread_blocks::serves(bytes)) {
+    data = thread_blocks::allocate(bytes);
+  } else if (bytes <= PTRDIFF_MAX) {
+    if (posix_memalign(&data, kAlignment, bytes) != 0) data = nullptr;
+  }
+  if (data == nullptr) refuse(bytes, ENOMEM);
   return data;
 }
 

@@ -62,14 +62,9 @@ LocalTensor LocalTensor::dense(StoragePointer storage, DType dtype, const Shape&
   return tensor;
 }
 
-inline LocalTensor::View::View(const View& like, StoragePointer its_storage)
-    : storage(std::move(its_storage)),
-      shape(like.shape),
-      strides(like.strides),
-      offset(like.offset),
-      numel(like.numel),
-      dtype(like.dtype),
-      is_contiguous(like.is_contiguous) {}
+void LocalTensor::View::destroy(View* view) noexcept {
+  delete view;
+}
 
 LocalTensor LocalTensor::over(StoragePointer storage) const {
   DT_CHECK(storage && storage->bytes() >= view_->storage->bytes());

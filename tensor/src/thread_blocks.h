@@ -8,16 +8,13 @@
 
 #include <cstddef>
 
+#include "dtrun/base/small_blocks.h"
+
 namespace dtrun::tensors::thread_blocks {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kLeastBytes = 1024;  ///< small_blocks' most
-#if defined(__SANITIZE_ADDRESS__)
-// The sanitizer's allocator finds uses after free, so blocks are not kept under it.
-constexpr std::size_t kMostBytes = 0;  // none
-#else
-constexpr std::size_t kMostBytes = std::size_t{1} << 20;
-#endif
+constexpr std::size_t kLeastBytes = base::small_blocks::kLargest;
+constexpr std::size_t kMostBytes = base::small_blocks::kKeepsBlocks ? std::size_t{1} << 20 : 0;
 constexpr std::size_t kMostKeptBytes = std::size_t{8} << 20;
 
 constexpr bool serves(std::size_t bytes) {

@@ -87,6 +87,12 @@ std::vector<OverlappingCall> overlapping_calls(std::int64_t count) {
       {"the input for rank 0 and the output of rank 0 of all_to_all",
        [=](const ProcessGroup& group, const CallOptions& options) {
          const PartsOfOne all(2, count), others(2, count);
+         const List& outputs = group.rank() == 1 ? all.list : others.list;
+         group.all_to_all(outputs, all.list, options).wait();
+       }},
+      {"the input for rank 0 and the output of rank 0 of all_to_all",
+       [=](const ProcessGroup& group, const CallOptions& options) {
+         const PartsOfOne all(2, count), others(2, count);
          const LocalTensor output = group.rank() == 1 ? all.whole : others.whole;
          group.all_to_all_single(output, all.whole, {}, {}, options).wait();
        }},

@@ -543,6 +543,19 @@ TEST(CrossMeshTest, APartThatIsNoRunOfElementsGoesAgainToo) {
   });
 }
 
+TEST(CrossMeshTest, AKeptMoveOwnsNothingOfTheTensor) {
+  run_world(3, [](int) {
+    const DeviceMesh one("cpu", std::vector<int>{0}), all("cpu", {0, 1, 2});
+    const Tensor x = zeros({6, 4}, one, {Replicate()}), y = ones({6, 4}, one, {Replicate()});
+    for (int time = 0; time < 3; ++time) x.redistribute(all, {Shard(0)});
+    EXPECT_EQ(x.local().storage()->owners(), 1u);
+    // In place, with a gradient, which is refused of a tensor that shares its elements.
+    y.requires_grad_();
+    x.add_(y);
+    EXPECT_EQ(x.redistribute(all, {Shard(0)}).full_tensor().sum().item(), 24);
+  });
+}
+
 TEST(CrossMeshTest, OtherLinksOfEitherMeshGiveAnotherPlan) {
   run_world(3, [](int) {
     const DeviceMesh one("cpu", {0}), others("cpu", {1, 2}, {"tp"});

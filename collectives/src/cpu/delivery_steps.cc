@@ -146,7 +146,7 @@ bool DeliverySteps::receive_message(int peer, ReceiveChannel& channel, std::span
   if (is_awaited) progress += begun_.step_payload(channel, target);
   if (progress.bytes != 0) channels.count_received(peer, kLane, progress);
   if (!is_awaited || !begun_.complete()) return false;
-  begun_ = {};
+  begun_.begin_next();
   return true;
 }
 

@@ -100,6 +100,8 @@ class IncomingMessage {
   bool has_header() const { return header_done_ == sizeof(header_); }
   const MessageHeader& header() const { return header_; }
   bool complete() const { return has_header() && payload_done_ == header_.bytes; }
+  /// Becomes the next one, of which nothing has come. The old header stays until then.
+  void begin_next() { header_done_ = payload_done_ = 0; }
   Progress step_header(ReceiveChannel& channel) {
     const std::span<std::byte> bytes = std::as_writable_bytes(std::span(&header_, 1));
     const std::size_t count = channel.read(bytes.subspan(header_done_));

@@ -87,7 +87,7 @@ Taken PointToPoint::receive_now(const ShortMessage& message, GroupChannels& chan
   if (!channel->has(bytes)) return Taken::not_yet;
   count(
       peer.incoming.step_payload(*channel, {static_cast<std::byte*>(message.buffer.data), bytes}));
-  peer.incoming = IncomingMessage();
+  peer.incoming.begin_next();
   return Taken::done;
 }
 
@@ -225,7 +225,7 @@ void PointToPoint::place(int rank) {
 }
 
 void PointToPoint::end_message(Peer& peer) {
-  peer.incoming = IncomingMessage();
+  peer.incoming.begin_next();
   if (peer.receive) {
     finish(std::exchange(peer.receive, nullptr));
     return;

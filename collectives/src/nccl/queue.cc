@@ -93,17 +93,15 @@ bool Queue::issue(Operation& operation) {
   }
   // An event recorded before NCCL has enqueued its kernels would pass without them.
   if (is_busy(name)) return false;
-  if (operation.launch.after) operation.launch.after(stream_);
-  if (operation.call.finish) run_finish(operation);
+  run_behind(operation);
   site_.device->record(operation.end.get(), stream_);
   operation.progress = Operation::Progress::enqueued;
   return true;
 }
 
-// It stays until the device has done it: it holds what it copies to. What it throws fails the group
-// as an Error. Any other exception would leave the operation as it is, and the next look would run
-// this again.
-void Queue::run_finish(Operation& operation) {
+// What it throws fails the group as an Error. Any other exception would leave the operation as it
+// is, and the next look would run this again.
+void Queue::run_behind(Operation& operation) {
   const auto stuck = [&](std::string_view why) {
     return base::Error(base::ErrorCode::kSystem,
                        fmt::format("what belongs behind {} could not be done: {}",
@@ -112,7 +110,10 @@ void Queue::run_finish(Operation& operation) {
                        "look at what the message names");
   };
   try {
-    site_.device->run_on(site_.device_index, stream_, operation.call.finish);
+    if (operation.launch.after) operation.launch.after(stream_);
+    // It stays until the device has done it: it holds what it copies to.
+    if (operation.call.finish)
+      site_.device->run_on(site_.device_index, stream_, operation.call.finish);
   } catch (const base::Error&) {
     throw;
   } catch (const std::exception& error) {

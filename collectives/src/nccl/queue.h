@@ -100,7 +100,7 @@ class Queue {
   /// @return whether all is issued and enqueued
   bool issue(Operation& operation);
   /// @throws Error, whatever it throws
-  void run_finish(Operation& operation);
+  void run_behind(Operation& operation);
   void retire();
   void conclude(Operation& operation, const std::exception_ptr& error);
 

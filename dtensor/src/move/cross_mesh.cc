@@ -14,7 +14,6 @@
 #include "mesh/mesh_body.h"
 #include "move/asked_spec.h"
 #include "move/cause.h"
-#include "move/crossed_parts.h"
 #include "move/exchange.h"
 #include "move/kept_crossing.h"
 #include "move/move_log.h"
@@ -47,35 +46,20 @@ struct Moved {
 /// Sends this rank's parcels and receives its own.
 /// @param local this rank's part of what the messages start from
 /// @param result of this rank's part of where they lead
+/// @param patterns of the parts, where they are known
 collectives::Work cross(const Crossing& crossing, const LocalTensor& local,
                         const LocalTensor& result, const collectives::CallOptions& options,
-                        const base::CallSite& call) {
+                        const base::CallSite& call, const PartPatterns* patterns = nullptr) {
   if (crossing.is_plain) {
     const Moved whole{{&local, crossing.sent.peers.size()},
                       {&result, crossing.received.peers.size()}};
     return exchange(crossing, local.device(), whole, options, call);
   }
-  const CrossedParts parts(crossing, local, result);
+  const CrossedParts parts = patterns != nullptr && patterns->are_of(local)
+                                 ? patterns->over(local, result)
+                                 : CrossedParts(crossing, local, result);
   for (const CrossedParts::Kept& part : parts.kept) part.into.copy_(part.from);
   return exchange(crossing, local.device(), {parts.sent, parts.received}, options, call);
-}
-
-/// The same of a move that a tensor keeps. @param local this rank's part, as ever
-/// @param result like the pattern
-void cross_again(const KeptCrossing& kept, const LocalTensor& local, const LocalTensor& result,
-                 const base::CallSite& call) {
-  const Crossing& crossing = kept.crossing();
-  if (crossing.is_plain) return (void)cross(crossing, local, result, {}, call);
-  const auto in_result = [&](const LocalTensor& part) {
-    // Boxes of as many elements as the whole are the whole.
-    return part.numel() == result.numel() ? result : part.over(result.storage());
-  };
-  const CrossedParts& parts = kept.parts();
-  for (const CrossedParts::Kept& part : parts.kept) in_result(part.into).copy_(part.from);
-  std::vector<LocalTensor> received;
-  received.reserve(parts.received.size());
-  for (const LocalTensor& part : parts.received) received.push_back(in_result(part));
-  exchange(crossing, result.device(), {parts.sent, received}, {}, call);
 }
 
 LocalTensor empty_result(const Crossing& crossing, const LocalTensor& local) {
@@ -107,19 +91,6 @@ void tell_own_side(const Spec& from, const Spec& to, const base::Error& error) {
 }
 
 }  // namespace
-
-CrossedParts::CrossedParts(const Crossing& crossing, const LocalTensor& local,
-                           const LocalTensor& result) {
-  for (const Box& box : crossing.kept)
-    kept.push_back(
-        {shared_part(local, crossing.given, box), shared_part(result, crossing.wanted, box)});
-  sent.reserve(crossing.sent.boxes.size());
-  for (const Box& box : crossing.sent.boxes)
-    sent.push_back(shared_part(local, crossing.given, box));
-  received.reserve(crossing.received.boxes.size());
-  for (const Box& box : crossing.received.boxes)
-    received.push_back(shared_part(result, crossing.wanted, box));
-}
 
 Traffic traffic_across(const CrossMeshPlan& plan, const Spec& from, const Spec& to) {
   const auto item_bytes = static_cast<std::int64_t>(tensors::item_size(from.dtype()));
@@ -239,7 +210,8 @@ LocalTensor redistribute_again(const Spec& from, const KeptCrossing& kept,
   try {
     LocalTensor result = kept.pattern().over(
         tensors::Storage::allocate(kept.pattern().storage()->bytes(), local.device()));
-    cross_again(kept, local, result, Cause::site_of_call());
+    cross(kept.crossing(), local, result, {}, Cause::site_of_call(),
+          kept.parts() ? &*kept.parts() : nullptr);
     return result;
   } catch (const base::Error& error) {
     tell_own_side(from, kept.to(), error);

@@ -5,13 +5,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "dtrun/dtensor/mesh/spec.h"
 #include "dtrun/tensor/tensor.h"
 #include "mesh/crossing.h"
 #include "mesh/mesh_body.h"
 #include "move/cross_mesh.h"
-#include "move/crossed_parts.h"
+#include "move/part_patterns.h"
 #include "move/redistribute.h"
 
 namespace dtrun::dtensor {
@@ -25,13 +26,14 @@ class KeptCrossing {
            asked.crossing->wanted.shape == asked.to.local_box().shape;
   }
   /// @param asked one that can_keep()
-  /// @param local this rank's part of what moves, each time
+  /// @param local this rank's part of what moves
   KeptCrossing(const AskedCrossing& asked, const tensors::LocalTensor& local)
       : to_(asked.to),
         crossing_(asked.crossing),
         pattern_(pattern_of(asked.to.local_box().shape, asked.to.dtype())),
-        parts_(*crossing_, local, pattern_),
-        target_links_(links_of(*to_.body()->mesh().body())) {}
+        target_links_(links_of(*to_.body()->mesh().body())) {
+    if (!crossing_->is_plain) parts_.emplace(*crossing_, local, pattern_);
+  }
 
   /// Whether it leads to that mesh, whose link rates are those that it was planned by.
   bool leads_to(const DeviceMesh& mesh) const {
@@ -43,8 +45,8 @@ class KeptCrossing {
   const Crossing& crossing() const { return *crossing_; }
   /// Of the result's shape and dtype, without memory for them.
   const tensors::LocalTensor& pattern() const { return pattern_; }
-  /// Of what moves, and of the pattern.
-  const CrossedParts& parts() const { return parts_; }
+  /// None of a plain crossing.
+  const std::optional<PartPatterns>& parts() const { return parts_; }
 
  private:
   static std::uint32_t links_of(const MeshBody& mesh) {
@@ -54,7 +56,7 @@ class KeptCrossing {
   const Spec to_;
   const std::shared_ptr<const Crossing> crossing_;
   const tensors::LocalTensor pattern_;
-  const CrossedParts parts_;
+  std::optional<PartPatterns> parts_;
   const std::uint32_t target_links_;
 };
 

@@ -19,7 +19,7 @@ namespace dtrun::dtensor {
 
 class RepeatedMove {
  public:
-  /// What moves: a tensor's spec and part on this rank, which stay while it keeps the move.
+  /// What moves: a tensor's spec and part on this rank.
   struct Origin {
     const Spec& spec;
     const tensors::LocalTensor& local;

@@ -13,16 +13,23 @@
 namespace dtrun::base::small_blocks {
 
 constexpr std::size_t kStep = 16;  ///< between sizes; blocks are aligned to it
+constexpr std::size_t kLargest = 1024;
+// The address sanitizer's allocator finds uses after free, so under it no block is kept.
 #if defined(__SANITIZE_ADDRESS__)
-// The sanitizer's allocator finds uses after free, so blocks are not kept under it.
-constexpr std::size_t kMostBytes = 0;  // none
+constexpr bool kKeepsBlocks = false;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+constexpr bool kKeepsBlocks = false;
 #else
-constexpr std::size_t kMostBytes = 1024;
+constexpr bool kKeepsBlocks = true;
+#endif
+#else
+constexpr bool kKeepsBlocks = true;
 #endif
 constexpr std::uint32_t kMostKept = 64;
 
 constexpr bool serves(std::size_t bytes) {
-  return bytes <= kMostBytes && bytes > 0;
+  return kKeepsBlocks && bytes <= kLargest && bytes > 0;
 }
 
 namespace details {
@@ -37,7 +44,7 @@ struct Kept {
   std::uint32_t count = kMostKept;
 };
 /// Without a destructor: objects may end after those of the thread have run.
-extern constinit thread_local std::array<Kept, kMostBytes / kStep + 1> kept;
+extern constinit thread_local std::array<Kept, kLargest / kStep + 1> kept;
 constexpr std::size_t index_of(std::size_t bytes) {
   return (bytes + kStep - 1) / kStep;
 }
@@ -67,11 +74,12 @@ inline void release(void* block, std::size_t bytes) noexcept {
 /// How many of that size this thread keeps now.
 std::uint32_t kept_of(std::size_t bytes);
 
-/// A base class of T, whose objects are such blocks.
+/// A base class of T, whose objects are such blocks. They are made and destroyed in the library's
+/// own units: a program may be built with the sanitizer, and the library without.
 template <typename T>
 struct Object {
   static void* operator new(std::size_t bytes) {
-    static_assert(alignof(T) <= kStep && sizeof(T) <= 1024);
+    static_assert(alignof(T) <= kStep && sizeof(T) <= kLargest);
     if (!serves(sizeof(T))) return ::operator new(bytes);
     void* const block = allocate(sizeof(T));
     if (block == nullptr) [[unlikely]]

@@ -156,9 +156,9 @@ class ProcessGroup {
 
   using Site = base::CallSite;
   // In place on `tensor` where there is one tensor. Roots are group ranks. Tensors may be
-  // non-contiguous. Where a call has inputs and outputs, they may not overlap in memory, except
-  // that this rank's own part may be one tensor on both sides: Error kInvalidArgument on this rank,
-  // and kPeerFailed on the others.
+  // non-contiguous. Where a call has inputs and outputs, contiguous ones may not overlap in memory,
+  // except that this rank's own part may be one tensor on both sides: Error kInvalidArgument on
+  // this rank, and kPeerFailed on the others.
   Work broadcast(const LocalTensor& tensor, int source, CallOptions options = {},
                  Site site = Site::current()) const;
   Work all_reduce(const LocalTensor& tensor, ReduceOp op = ReduceOp::sum, CallOptions options = {},

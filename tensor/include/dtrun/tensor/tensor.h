@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <iosfwd>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dtrun/base/small_blocks.h"
@@ -93,7 +94,15 @@ class LocalTensor {
  private:
   struct View : base::Count, base::small_blocks::Object<View> {
     View() = default;
-    View(const View& like, StoragePointer its_storage);
+    View(const View& like, StoragePointer its_storage)
+        : storage(std::move(its_storage)),
+          shape(like.shape),
+          strides(like.strides),
+          offset(like.offset),
+          numel(like.numel),
+          dtype(like.dtype),
+          is_contiguous(like.is_contiguous) {}
+    static void destroy(View* view) noexcept;
     StoragePointer storage;
     Shape shape;
     Strides strides;
