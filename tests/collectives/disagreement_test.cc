@@ -31,10 +31,15 @@ enum class Mode { blocking, async };
 /// block.
 class Caller {
  public:
-  Caller(const ProcessGroup& group, Mode mode)
-      : group_(group), options_{.async = mode == Mode::async} {}
+  /// @param scale what the counts of its tensors are multiplied by
+  Caller(const ProcessGroup& group, Mode mode, std::int64_t scale = 1)
+      : group_(group), options_{.async = mode == Mode::async}, scale_(scale) {}
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
+  std::int64_t scale() const { return scale_; }
+  LocalTensor ones(std::int64_t count, DType dtype = DType::f32) const {
+    return flat_ones(count * scale_, dtype);
+  }
 
   void all_reduce(const LocalTensor& tensor, ReduceOp op = ReduceOp::sum) {
     works_.push_back(group_.all_reduce(tensor, op, options_));
@@ -83,6 +88,7 @@ class Caller {
  private:
   const ProcessGroup& group_;
   const CallOptions options_;
+  const std::int64_t scale_;
   std::vector<Work> works_;
 };
 using Body = void (*)(Caller&);
@@ -96,7 +102,7 @@ struct Mismatch {
 
 std::vector<LocalTensor> list(const Caller& group, std::int64_t count) {
   std::vector<LocalTensor> tensors;
-  for (int rank = 0; rank < group.size(); ++rank) tensors.push_back(flat_ones(count));
+  for (int rank = 0; rank < group.size(); ++rank) tensors.push_back(group.ones(count));
   return tensors;
 }
 
@@ -104,7 +110,7 @@ std::vector<LocalTensor> list(const Caller& group, std::int64_t count) {
 void shift(Caller& group, std::uint64_t plan) {
   const int size = group.size(), right = (group.rank() + 1) % size,
             left = (group.rank() + size - 1) % size;
-  const LocalTensor input = flat_ones(2), output = flat_ones(2);
+  const LocalTensor input = group.ones(2), output = group.ones(2);
   group.all_to_all_agreed(
       {.plan = plan, .outputs = {{&left, 1}, {&output, 1}}, .inputs = {{&right, 1}, {&input, 1}}});
 }
@@ -120,85 +126,85 @@ const Mismatch kMismatches[] = {
      [](Caller& g) { shift(g, 8); }, "the shape"},
     {"ShapeOfAsManyElements",
      [](Caller& g) {
-       g.all_reduce(tensors::ones({2, 3}));
+       g.all_reduce(tensors::ones({2, 3 * g.scale()}));
      },
      [](Caller& g) {
-       g.all_reduce(tensors::ones({3, 2}));
+       g.all_reduce(tensors::ones({3 * g.scale(), 2}));
      },
      "the shape"},
-    {"BroadcastAgainstAllReduce", [](Caller& g) { g.all_reduce(flat_ones(4)); },
-     [](Caller& g) { g.broadcast(flat_ones(4), g.size() - 1); }, "the operation"},
-    {"BroadcastFromAnotherAgainstAllReduce", [](Caller& g) { g.all_reduce(flat_ones(4)); },
-     [](Caller& g) { g.broadcast(flat_ones(4), 0); }, "the operation"},
+    {"BroadcastAgainstAllReduce", [](Caller& g) { g.all_reduce(g.ones(4)); },
+     [](Caller& g) { g.broadcast(g.ones(4), g.size() - 1); }, "the operation"},
+    {"BroadcastFromAnotherAgainstAllReduce", [](Caller& g) { g.all_reduce(g.ones(4)); },
+     [](Caller& g) { g.broadcast(g.ones(4), 0); }, "the operation"},
     {"GatherAgainstScatter",
      [](Caller& g) {
-       g.gather(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<LocalTensor>(), 0);
+       g.gather(g.ones(2), g.rank() == 0 ? list(g, 2) : std::vector<LocalTensor>(), 0);
      },
-     [](Caller& g) { g.scatter(flat_ones(2), {}, 0); }, "the operation"},
+     [](Caller& g) { g.scatter(g.ones(2), {}, 0); }, "the operation"},
     {"ScatterAgainstGather",
      [](Caller& g) {
-       g.scatter(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<LocalTensor>(), 0);
+       g.scatter(g.ones(2), g.rank() == 0 ? list(g, 2) : std::vector<LocalTensor>(), 0);
      },
-     [](Caller& g) { g.gather(flat_ones(2), {}, 0); }, "the operation"},
+     [](Caller& g) { g.gather(g.ones(2), {}, 0); }, "the operation"},
     {"BarrierAgainstReduce", [](Caller& g) { g.barrier(); },
-     [](Caller& g) { g.reduce(flat_ones(1), 0); }, "the operation"},
-    {"Dtype", [](Caller& g) { g.all_reduce(flat_ones(4)); },
-     [](Caller& g) { g.all_reduce(flat_ones(4, DType::i32)); }, "the dtype"},
-    {"ReduceOp", [](Caller& g) { g.all_reduce(flat_ones(4)); },
-     [](Caller& g) { g.all_reduce(flat_ones(4), ReduceOp::max); }, "the reduce op"},
-    {"Count", [](Caller& g) { g.all_reduce(flat_ones(4)); },
-     [](Caller& g) { g.all_reduce(flat_ones(5)); }, "the element counts"},
-    {"EmptyAgainstSome", [](Caller& g) { g.all_reduce(flat_ones(0)); },
-     [](Caller& g) { g.all_reduce(flat_ones(5)); }, "the element counts"},
+     [](Caller& g) { g.reduce(g.ones(1), 0); }, "the operation"},
+    {"Dtype", [](Caller& g) { g.all_reduce(g.ones(4)); },
+     [](Caller& g) { g.all_reduce(g.ones(4, DType::i32)); }, "the dtype"},
+    {"ReduceOp", [](Caller& g) { g.all_reduce(g.ones(4)); },
+     [](Caller& g) { g.all_reduce(g.ones(4), ReduceOp::max); }, "the reduce op"},
+    {"Count", [](Caller& g) { g.all_reduce(g.ones(4)); },
+     [](Caller& g) { g.all_reduce(g.ones(5)); }, "the element counts"},
+    {"EmptyAgainstSome", [](Caller& g) { g.all_reduce(g.ones(0)); },
+     [](Caller& g) { g.all_reduce(g.ones(5)); }, "the element counts"},
     {"LargeAgainstSmall", [](Caller& g) { g.all_reduce(flat_ones(500000)); },
-     [](Caller& g) { g.all_reduce(flat_ones(3)); }, "the element counts"},
-    {"Root", [](Caller& g) { g.broadcast(flat_ones(4), 0); },
-     [](Caller& g) { g.broadcast(flat_ones(4), g.size() - 1); }, "the root"},
-    {"ReduceRoot", [](Caller& g) { g.reduce(flat_ones(4), 0); },
-     [](Caller& g) { g.reduce(flat_ones(4), g.size() - 1); }, "the root"},
+     [](Caller& g) { g.all_reduce(g.ones(3)); }, "the element counts"},
+    {"Root", [](Caller& g) { g.broadcast(g.ones(4), 0); },
+     [](Caller& g) { g.broadcast(g.ones(4), g.size() - 1); }, "the root"},
+    {"ReduceRoot", [](Caller& g) { g.reduce(g.ones(4), 0); },
+     [](Caller& g) { g.reduce(g.ones(4), g.size() - 1); }, "the root"},
     {"GatherSize",
      [](Caller& g) {
-       g.gather(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<LocalTensor>(), 0);
+       g.gather(g.ones(2), g.rank() == 0 ? list(g, 2) : std::vector<LocalTensor>(), 0);
      },
-     [](Caller& g) { g.gather(flat_ones(3), {}, 0); }, "sent 12 bytes, rank 0 expected 8"},
-    {"AllGatherSizes", [](Caller& g) { g.all_gather(list(g, 2), flat_ones(2)); },
-     [](Caller& g) { g.all_gather(list(g, 3), flat_ones(3)); }, "the element counts"},
+     [](Caller& g) { g.gather(g.ones(3), {}, 0); }, " bytes, rank 0 expected "},
+    {"AllGatherSizes", [](Caller& g) { g.all_gather(list(g, 2), g.ones(2)); },
+     [](Caller& g) { g.all_gather(list(g, 3), g.ones(3)); }, "the element counts"},
     {"Order",
      [](Caller& g) {
-       g.all_reduce(flat_ones(4));
+       g.all_reduce(g.ones(4));
        g.barrier();
      },
      [](Caller& g) {
        g.barrier();
-       g.all_reduce(flat_ones(4));
+       g.all_reduce(g.ones(4));
      },
      "the operation"},
-    {"OneCallTooMany", [](Caller& g) { g.broadcast(flat_ones(4), 0); },
+    {"OneCallTooMany", [](Caller& g) { g.broadcast(g.ones(4), 0); },
      [](Caller& g) {
-       g.broadcast(flat_ones(4), 0);
-       g.broadcast(flat_ones(4), 0);
+       g.broadcast(g.ones(4), 0);
+       g.broadcast(g.ones(4), 0);
      },
      "the operation"},
-    {"ReduceScatterSizes", [](Caller& g) { g.reduce_scatter(flat_ones(2), list(g, 2)); },
-     [](Caller& g) { g.reduce_scatter(flat_ones(3), list(g, 3)); }, "the element counts"},
-    {"ReduceScatterOp", [](Caller& g) { g.reduce_scatter(flat_ones(2), list(g, 2)); },
-     [](Caller& g) { g.reduce_scatter(flat_ones(2), list(g, 2), ReduceOp::min); }, "the reduce op"},
+    {"ReduceScatterSizes", [](Caller& g) { g.reduce_scatter(g.ones(2), list(g, 2)); },
+     [](Caller& g) { g.reduce_scatter(g.ones(3), list(g, 3)); }, "the element counts"},
+    {"ReduceScatterOp", [](Caller& g) { g.reduce_scatter(g.ones(2), list(g, 2)); },
+     [](Caller& g) { g.reduce_scatter(g.ones(2), list(g, 2), ReduceOp::min); }, "the reduce op"},
     {"AllGatherIntoTensorSize",
-     [](Caller& g) { g.all_gather_into_tensor(flat_ones(2 * g.size()), flat_ones(2)); },
-     [](Caller& g) { g.all_gather_into_tensor(flat_ones(3 * g.size()), flat_ones(3)); },
+     [](Caller& g) { g.all_gather_into_tensor(g.ones(2 * g.size()), g.ones(2)); },
+     [](Caller& g) { g.all_gather_into_tensor(g.ones(3 * g.size()), g.ones(3)); },
      "the element counts"},
     {"AllToAllSingleSize",
-     [](Caller& g) { g.all_to_all_single(flat_ones(2 * g.size()), flat_ones(2 * g.size())); },
-     [](Caller& g) { g.all_to_all_single(flat_ones(4 * g.size()), flat_ones(4 * g.size())); },
+     [](Caller& g) { g.all_to_all_single(g.ones(2 * g.size()), g.ones(2 * g.size())); },
+     [](Caller& g) { g.all_to_all_single(g.ones(4 * g.size()), g.ones(4 * g.size())); },
      " bytes, rank "},
     {"ScatterDtype",
      [](Caller& g) {
-       g.scatter(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<LocalTensor>(), 0);
+       g.scatter(g.ones(2), g.rank() == 0 ? list(g, 2) : std::vector<LocalTensor>(), 0);
      },
-     [](Caller& g) { g.scatter(flat_ones(2, DType::i64), {}, 0); }, "the dtype"},
+     [](Caller& g) { g.scatter(g.ones(2, DType::i64), {}, 0); }, "the dtype"},
     {"MonitoredBarrierAgainstBarrier", [](Caller& g) { g.monitored_barrier(); },
      [](Caller& g) { g.barrier(); }, "the operation"},
-    {"AllReduceAgainstMonitoredBarrier", [](Caller& g) { g.all_reduce(flat_ones(4)); },
+    {"AllReduceAgainstMonitoredBarrier", [](Caller& g) { g.all_reduce(g.ones(4)); },
      [](Caller& g) { g.monitored_barrier(); }, "the operation"},
     {"SplitLists",
      [](Caller& g) {
@@ -213,10 +219,11 @@ enum class Before { nothing, messages };
 struct Case {
   Mismatch mismatch;
   int size;
-  const char* place;
+  std::string place;
   test::RankOptions options;
   Before before = Before::nothing;
   Mode mode = Mode::blocking;
+  std::int64_t scale = 1;
 };
 
 void call_by_messages(const ProcessGroup& group) {
@@ -237,7 +244,7 @@ TEST_P(DisagreementTest, EveryRankIsToldOfBothSidesWithinASecond) {
     thrown = run_failing_ranks(now.size, now.options, [&](const ProcessGroup& group) {
       if (now.before == Before::messages) call_by_messages(group);
       const bool odd = group.rank() == now.size - 1;
-      Caller caller(group, now.mode);
+      Caller caller(group, now.mode, now.scale);
       (odd ? now.mismatch.odd : now.mismatch.most)(caller);
       caller.wait_and_go_on();
       if (!now.options.machines.empty()) caller.hear_all();
@@ -256,7 +263,8 @@ TEST_P(DisagreementTest, EveryRankIsToldOfBothSidesWithinASecond) {
 }
 
 std::vector<Case> cases() {
-  const test::RankOptions by_tcp{.transport = Transport::tcp}, two_machines{.machines = {2}};
+  const test::RankOptions by_tcp{.transport = Transport::tcp}, two_machines{.machines = {2}},
+      in_place{.shared_memory = true};
   std::vector<Case> all;
   for (const Mismatch& mismatch : kMismatches) {
     for (const int size : {2, 4}) {
@@ -268,6 +276,19 @@ std::vector<Case> cases() {
     all.push_back({mismatch, 4, "AsyncAutomatic", {}, Before::nothing, Mode::async});
     all.push_back({mismatch, 4, "AsyncTcp", by_tcp, Before::nothing, Mode::async});
     all.push_back({mismatch, 4, "AsyncTwoAndTwo", two_machines, Before::nothing, Mode::async});
+    // Longer than what goes beside a post. In place: where all lies in the ranks' shared tensors.
+    constexpr std::int64_t kLong = 50'000;
+    for (const Mode mode : {Mode::blocking, Mode::async}) {
+      const auto add = [&](int size, const std::string& place, const test::RankOptions& options) {
+        all.push_back({mismatch, size, (mode == Mode::async ? "Async" : "") + place, options,
+                       Before::nothing, mode, kLong});
+      };
+      add(2, "InPlace", in_place);
+      add(4, "InPlace", in_place);
+      add(4, "Long", {});
+      add(4, "LongTcp", by_tcp);
+      add(4, "LongTwoAndTwo", two_machines);
+    }
   }
   return all;
 }

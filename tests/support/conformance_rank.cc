@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "dtrun/base/error.h"
+#include "dtrun/collectives/agreed_exchange.h"
 #include "dtrun/tensor/ops.h"
 
 namespace dtrun::conformance {
@@ -17,10 +18,6 @@ using collectives::Work;
 
 namespace {
 
-/// How many elements more than the setting's count are for that rank.
-std::int64_t more(int rank) {
-  return rank * 5 % 4;
-}
 std::size_t index(int rank) {
   return static_cast<std::size_t>(rank);
 }
@@ -210,6 +207,34 @@ void RankCases::all_to_all_single(const Setting& setting) {
       group_.all_to_all_single(output, make(setting, joined(inputs)), from, to, options(setting)),
       "all_to_all_single", setting);
   expect(output, joined(outputs), "all_to_all_single", setting);
+}
+
+void RankCases::all_to_all_agreed(const Setting& setting) {
+  if (skips(OpKind::all_to_all, setting)) return;
+  const auto& [dtype, op, count, layout, mode] = setting;
+  const auto gives = [](int giver, int taker) { return (giver + 2 * taker) % 3 != 1; };
+  std::vector<int> givers, takers;
+  std::vector<LocalTensor> inputs, outputs;
+  for (int step = 1; step < size_; ++step) {
+    const int peer = (rank_ + step) % size_;
+    if (gives(rank_, peer)) {
+      takers.push_back(peer);
+      inputs.push_back(make(setting, values_of(dtype, op, rank_, count + more(peer), peer)));
+    }
+    if (gives(peer, rank_)) {
+      givers.push_back(peer);
+      outputs.push_back(blank(setting, count + more(rank_)));
+    }
+  }
+  const collectives::AgreedExchange exchange{.plan = static_cast<std::uint64_t>(count),
+                                             .dtype = dtype,
+                                             .device = subject_.device(rank_),
+                                             .outputs = {givers, outputs},
+                                             .inputs = {takers, inputs}};
+  finish(group_.all_to_all_agreed(exchange, options(setting)), "all_to_all_agreed", setting);
+  for (std::size_t i = 0; i < givers.size(); ++i)
+    expect(outputs[i], values_of(dtype, op, givers[i], count + more(rank_), rank_),
+           "all_to_all_agreed", setting);
 }
 
 void RankCases::barrier(const Setting& setting) {

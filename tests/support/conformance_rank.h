@@ -32,7 +32,9 @@ class RankCases {
   void reduce_scatter(const Setting& setting);
   void reduce_scatter_tensor(const Setting& setting);
 
-  // Where pieces may be uneven, rank r's has a few more elements than the setting says.
+  // Where pieces may be uneven, rank r's has a few more elements than the setting says, unless all
+  // are to be equal.
+  void give_equal_pieces(bool equal) { has_equal_pieces_ = equal; }
   void broadcast(const Setting& setting, int root);
   void all_gather(const Setting& setting);
   void gather(const Setting& setting, int root);
@@ -40,6 +42,8 @@ class RankCases {
   void all_to_all(const Setting& setting);
   void all_gather_into_tensor(const Setting& setting);
   void all_to_all_single(const Setting& setting);
+  /// About two of three ranks have a piece for each other one, and all know which.
+  void all_to_all_agreed(const Setting& setting);
   void barrier(const Setting& setting);
   void tensors_without_dims();
 
@@ -56,6 +60,8 @@ class RankCases {
   void is_refused(const Setting& setting, OpKind kind);
 
  private:
+  /// How many elements more than the setting's count are for that rank.
+  std::int64_t more(int rank) const { return has_equal_pieces_ ? 0 : rank * 5 % 4; }
   bool skips(OpKind kind, const Setting& setting) const;
   collectives::CallOptions options(const Setting& setting) const {
     collectives::CallOptions made{.async = setting.mode == Mode::async};
@@ -76,6 +82,7 @@ class RankCases {
   const collectives::ProcessGroup& group_;
   const int rank_;
   const int size_;
+  bool has_equal_pieces_ = false;
 };
 
 }  // namespace dtrun::conformance

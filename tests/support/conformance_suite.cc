@@ -71,7 +71,16 @@ void run_reductions(const Subject& subject, const ProcessGroup& group) {
   }
 }
 
-/// The large sizes take turns at all else.
+/// The kinds whose pieces have lengths of their own.
+void run_pieces_to_each(RankCases& rank, const Setting& setting, int root) {
+  rank.all_gather(setting);
+  rank.gather(setting, root);
+  rank.scatter(setting, root);
+  rank.all_to_all(setting);
+  rank.all_to_all_agreed(setting);
+}
+
+/// The large sizes take turns at all else, and pieces of equal lengths at layout and mode.
 void run_pieces(const Subject& subject, const ProcessGroup& group) {
   RankCases rank(subject, group);
   int turn = group.size();
@@ -84,10 +93,12 @@ void run_pieces(const Subject& subject, const ProcessGroup& group) {
           const Setting setting{dtype, ReduceOp::sum, count, layout, mode};
           const int root = ++turn % group.size();
           rank.broadcast(setting, root);
-          rank.all_gather(setting);
-          rank.gather(setting, root);
-          rank.scatter(setting, root);
-          rank.all_to_all(setting);
+          run_pieces_to_each(rank, setting, root);
+          if (turn % 4 < 2 || count > kMostInAllSettings) {
+            rank.give_equal_pieces(true);
+            run_pieces_to_each(rank, setting, root);
+            rank.give_equal_pieces(false);
+          }
           rank.all_gather_into_tensor(setting);
           rank.all_to_all_single(setting);
           rank.barrier(setting);
