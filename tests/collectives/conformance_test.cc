@@ -33,6 +33,8 @@ class CpuConformanceTest : public testing::TestWithParam<Place> {
     Subject subject;
     subject.name = "cpu, " + place.name;
     subject.worlds = place.worlds;
+    // Two machines of two ranks each, and three.
+    if (!place.options.machines.empty()) subject.most_sanitized_ranks = 4;
     subject.run = [options = place.options](int size, const test::RankBody& body) {
       test::run_ranks(size, options, body);
     };

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -30,6 +31,7 @@ class TwoHostsTest : public testing::Test {
     folder_ = name;
     options_.environment["LAB_DIR"] = folder_ + "/lab";
     in_lab({"hosts-up", "2"});
+    if (HasFailure()) FAIL() << "there are no hosts";
   }
 
   void TearDown() override {

@@ -159,7 +159,7 @@ void run_part(const Subject& whole, Part part) {
   Subject subject = whole;
   std::vector<int>& worlds = subject.worlds;
   if (subject.breadth == Breadth::small) {
-    std::erase_if(worlds, [](int size) { return size > 3; });
+    std::erase_if(worlds, [most = subject.most_sanitized_ranks](int size) { return size > most; });
     // One each of those whose code differs.
     std::erase_if(subject.dtypes, [](DType dtype) {
       return dtype != DType::f32 && dtype != DType::bf16 && dtype != DType::i32 &&
@@ -167,7 +167,7 @@ void run_part(const Subject& whole, Part part) {
     });
     std::printf("%s: the small product, for the sake of the sanitizer\n", subject.name.c_str());
   }
-  if (worlds.empty()) GTEST_SKIP() << "a sanitizer runs worlds of up to 3 ranks";
+  if (worlds.empty()) GTEST_SKIP() << "a sanitizer runs smaller worlds";
   if (part == Part::refusals) return run_refusals(subject);
   for (const int size : worlds)
     subject.run(size, [&](const ProcessGroup& group) {

@@ -52,6 +52,8 @@ struct Subject {
   /// Receives from any rank, which some libraries have no word for.
   bool any_source = true;
   Breadth breadth = build_breadth();
+  /// Larger worlds are left out where a sanitizer makes them dear.
+  int most_sanitized_ranks = 3;
 };
 
 enum class Part {
