@@ -213,11 +213,13 @@ constexpr bool gains_by_long_posts(OpKind kind, int ranks) {
   return ranks == 2 || kind == OpKind::broadcast || kind == OpKind::reduce ||
          kind == OpKind::reduce_scatter;
 }
-/// Of a gather, scatter or all_to_all: whether each rank says in a post how its parts go.
+/// Only who gives a part and who gets it know how long it is.
+constexpr bool gives_parts(OpKind kind) {
+  return kind == OpKind::gather || kind == OpKind::scatter || kind == OpKind::all_to_all;
+}
+/// Of such a call: whether each rank says in a post how its parts go.
 constexpr bool goes_by_parcels(const Situation& now) {
-  const bool gives_parts =
-      now.kind == OpKind::gather || now.kind == OpKind::scatter || now.kind == OpKind::all_to_all;
-  return gives_parts && now.place.ranks > 1 && now.place.sharing == Sharing::all &&
+  return gives_parts(now.kind) && now.place.ranks > 1 && now.place.sharing == Sharing::all &&
          now.empty_parts == EmptyParts::travel;
 }
 /// Whether all know the bytes of each, which are few enough.

@@ -44,18 +44,10 @@ void refuse_rank(const GroupShape& group, int rank, std::string_view what) {
   refuse(fmt::format("{} is {}, and the group's ranks are 0 to {}", what, rank, group.size - 1));
 }
 
-void require_length(const GroupShape& group, const std::vector<LocalTensor>& list,
-                    std::string_view what) {
-  if (list.size() != static_cast<std::size_t>(group.size))
-    refuse(fmt::format("{} has {} tensors, and the group {} ranks", what, list.size(), group.size),
-           "", "give one tensor per rank");
-}
-
-void require_list(const GroupShape& group, const std::vector<LocalTensor>& list, DType dtype,
-                  std::string_view what) {
-  require_length(group, list, what);
-  for (std::size_t rank = 0; rank < list.size(); ++rank)
-    require_tensor(group, list[rank], dtype, {what, rank});
+void refuse_length(const GroupShape& group, const std::vector<LocalTensor>& list,
+                   std::string_view what) {
+  refuse(fmt::format("{} has {} tensors, and the group {} ranks", what, list.size(), group.size),
+         "", "give one tensor per rank");
 }
 
 void refuse_parts(const AgreedExchange& exchange, const GroupShape& group, const PeerParts& parts,
@@ -78,10 +70,9 @@ void refuse_parts(const AgreedExchange& exchange, const GroupShape& group, const
          "give the ranks after this one in their order, then those before it");
 }
 
-void require_same_count(NamedCount a, NamedCount b) {
-  if (a.count != b.count)
-    refuse(fmt::format("{} has {} elements, {} has {}", a.name.to_string(), a.count,
-                       b.name.to_string(), b.count));
+void refuse_counts(NamedCount a, NamedCount b) {
+  refuse(fmt::format("{} has {} elements, {} has {}", a.name.to_string(), a.count,
+                     b.name.to_string(), b.count));
 }
 
 void require_image(NamedTensor output, NamedTensor input) {
@@ -116,12 +107,6 @@ void require_same_rows(NamedTensor a, NamedTensor b) {
     refuse(fmt::format("{} has the shape [{}], {} has [{}]", a.name.to_string(),
                        fmt::join(left, ", "), b.name.to_string(), fmt::join(right, ", ")),
            "they may differ in dim 0 only");
-}
-
-void require_pieces(const GroupShape& group, NamedTensor own, NamedList all) {
-  require_list(group, all.tensors, own.tensor.dtype(), all.name);
-  const auto rank = static_cast<std::size_t>(group.rank);
-  require_same_count({own.name, own.tensor.numel()}, {{all.name, rank}, all.tensors[rank].numel()});
 }
 
 void require_rooted_pieces(const GroupShape& group, NamedTensor own, NamedList all,
@@ -190,32 +175,16 @@ struct Side {
     const int peer = peers == nullptr ? static_cast<int>(index) : (*peers)[index];
     return fmt::format("{}{} rank {}", name, preposition, peer);
   }
-  /// What all lie in, and maybe more.
-  Buffer range() const {
-    Buffer all;
-    const auto at = [](const void* data) { return static_cast<const std::byte*>(data); };
-    const std::byte *begin = nullptr, *end = nullptr;
-    for (const Buffer& buffer : buffers) {
-      if (buffer.count == 0) continue;
-      const std::byte* const first = at(buffer.data);
-      if (begin == nullptr || first < begin) begin = first;
-      end = std::max(end, first + buffer.bytes());
-    }
-    all.data = const_cast<std::byte*>(begin);
-    all.count = end - begin;
-    return all;
-  }
 };
 
 }  // namespace
 
-void require_apart(const CollectiveView& collective, int rank, int size) {
+void require_each_apart(const CollectiveView& collective, int rank, int size) {
   const PartPeers* const peers = collective.peers;
   const Side from{collective.inputs, "the input", " for",
                   peers == nullptr ? nullptr : &peers->of_inputs};
   const Side to{collective.outputs, "the output", " of",
                 peers == nullptr ? nullptr : &peers->of_outputs};
-  if (!overlap(from.range(), to.range())) return;
   const int own_input = from.own(rank, size), own_output = to.own(rank, size);
   for (std::size_t i = 0; i < from.buffers.size(); ++i)
     for (std::size_t o = 0; o < to.buffers.size(); ++o) {

@@ -13,6 +13,7 @@
 #include "dtrun/collectives/backend.h"
 #include "dtrun/collectives/fingerprint.h"
 #include "dtrun/tensor/tensor.h"
+#include "overlap.h"
 
 namespace dtrun::collectives {
 
@@ -71,21 +72,38 @@ inline void require_rank(const GroupShape& group, int rank, std::string_view wha
     refuse_rank(group, rank, what);
 }
 /// One tensor per rank.
-void require_length(const GroupShape& group, const std::vector<LocalTensor>& list,
-                    std::string_view what);
+[[noreturn]] void refuse_length(const GroupShape& group, const std::vector<LocalTensor>& list,
+                                std::string_view what);
+inline void require_length(const GroupShape& group, const std::vector<LocalTensor>& list,
+                           std::string_view what) {
+  if (list.size() != static_cast<std::size_t>(group.size)) [[unlikely]]
+    refuse_length(group, list, what);
+}
 /// The same, all of that dtype.
-void require_list(const GroupShape& group, const std::vector<LocalTensor>& list,
-                  tensors::DType dtype, std::string_view what);
+inline void require_list(const GroupShape& group, const std::vector<LocalTensor>& list,
+                         tensors::DType dtype, std::string_view what) {
+  require_length(group, list, what);
+  for (std::size_t rank = 0; rank < list.size(); ++rank)
+    require_tensor(group, list[rank], dtype, {what, rank});
+}
 /// Says what is wrong with parts of which is_sound() is not true.
 [[noreturn]] void refuse_parts(const AgreedExchange& exchange, const GroupShape& group,
                                const PeerParts& parts, std::string_view what);
-void require_same_count(NamedCount a, NamedCount b);
+[[noreturn]] void refuse_counts(NamedCount a, NamedCount b);
+inline void require_same_count(NamedCount a, NamedCount b) {
+  if (a.count != b.count) [[unlikely]]
+    refuse_counts(a, b);
+}
 /// Of one shape, and either one view or without an element in common.
 void require_image(NamedTensor output, NamedTensor input);
 /// The shapes differ in dim 0 at most.
 void require_same_rows(NamedTensor a, NamedTensor b);
 /// One piece per rank in `all`; this rank's own is like `own`.
-void require_pieces(const GroupShape& group, NamedTensor own, NamedList all);
+inline void require_pieces(const GroupShape& group, NamedTensor own, NamedList all) {
+  require_list(group, all.tensors, own.tensor.dtype(), all.name);
+  const auto rank = static_cast<std::size_t>(group.rank);
+  require_same_count({own.name, own.tensor.numel()}, {{all.name, rank}, all.tensors[rank].numel()});
+}
 /// The same at the root; elsewhere no list.
 void require_rooted_pieces(const GroupShape& group, NamedTensor own, NamedList all, NamedRank root);
 /// `whole` has sizes[r] rows for each rank r; where there are no sizes, as many for each.
@@ -93,7 +111,13 @@ void require_rows(const GroupShape& group, NamedTensor whole,
                   const std::vector<std::int64_t>& sizes, std::string_view what);
 void require_reduce_op(ReduceOp op, tensors::DType dtype);
 /// No output overlaps an input, except that this rank's own part may be one buffer on both sides.
-void require_apart(const CollectiveView& collective, int rank, int size);
+void require_each_apart(const CollectiveView& collective, int rank, int size);
+inline void require_apart(const CollectiveView& collective, int rank, int size) {
+  const std::size_t item_bytes = tensors::item_size(collective.fingerprint.dtype);
+  const Extent read = extent_of(collective.inputs, item_bytes);
+  if (read.overlaps(extent_of(collective.outputs, item_bytes)))
+    require_each_apart(collective, rank, size);
+}
 
 /// Of numbers, one after the other.
 class NumberHash {

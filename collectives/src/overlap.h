@@ -1,7 +1,10 @@
 // Whether buffers have memory in common. An empty one whose data is null overlaps none.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <span>
 
 #include "dtrun/collectives/backend.h"
 
@@ -11,6 +14,26 @@ inline bool overlap(const Buffer& a, const Buffer& b) {
   const auto first = reinterpret_cast<std::uintptr_t>(a.data);
   const auto second = reinterpret_cast<std::uintptr_t>(b.data);
   return first < second + b.bytes() && second < first + a.bytes();
+}
+
+/// From the first byte of some buffers to behind the last one.
+struct Extent {
+  std::uintptr_t begin = std::numeric_limits<std::uintptr_t>::max();
+  std::uintptr_t end = 0;
+
+  bool overlaps(const Extent& other) const { return begin < other.end && other.begin < end; }
+};
+
+/// Of buffers of one dtype.
+inline Extent extent_of(std::span<const Buffer> buffers, std::size_t item_bytes) {
+  Extent extent;
+  for (const Buffer& buffer : buffers) {
+    if (buffer.count == 0) continue;
+    const auto first = reinterpret_cast<std::uintptr_t>(buffer.data);
+    extent.begin = std::min(extent.begin, first);
+    extent.end = std::max(extent.end, first + static_cast<std::size_t>(buffer.count) * item_bytes);
+  }
+  return extent;
 }
 
 }  // namespace dtrun::collectives

@@ -181,6 +181,9 @@ class GroupEngine : public GroupListener,
   std::shared_ptr<Operation> begin_rest(const CollectiveView& collective, Way way,
                                         const DeliverySteps& steps, std::uint64_t number,
                                         base::Deadline::Duration timeout);
+  /// The same of a plan by parcels. @return not in flight yet; null: it is over
+  std::shared_ptr<Operation> begin_rest(const SharedPlan& plan, const SharedSteps& begun,
+                                        std::uint64_t number, base::Deadline::Duration timeout);
   bool show_now(Parcels& parcels, ShortCall* call);
   bool receive_now(DeliverySteps& steps, const Deliveries& all, const CollectiveView& collective,
                    std::uint64_t number);

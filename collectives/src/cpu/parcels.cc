@@ -6,31 +6,12 @@
 
 namespace dtrun::collectives::cpu {
 
-namespace {
-
-/// How long each part is that this rank gives, or that messages bring them.
-std::uint16_t parcel_of(const Deliveries& all, const CollectiveView& collective,
-                        const Situation& situation) {
-  std::size_t bytes = 0;
-  for (int i = 0; i < all.sends(); ++i) {
-    const Buffer& part = collective.inputs[static_cast<std::size_t>(all.send(i).index)];
-    const std::size_t its_bytes = static_cast<std::size_t>(part.count) * situation.item_bytes;
-    if (i > 0 && its_bytes != bytes) return Post::kInMessages;
-    bytes = its_bytes;
-  }
-  const std::size_t together = bytes * static_cast<std::size_t>(all.sends());
-  const bool fit = together <= Parcels::kMostBytes &&
-                   fit_beside_posts(together, situation.place.ranks, *situation.limits);
-  return fit ? static_cast<std::uint16_t>(bytes) : Post::kInMessages;
-}
-
-}  // namespace
-
 Parcels::Parcels(const CollectiveView& collective, const Situation& situation, int rank)
     : collective_(collective),
       all_(situation.kind, rank, situation.place.ranks, collective.root(), situation.empty_parts),
       size_(situation.place.ranks),
-      part_bytes_(parcel_of(all_, collective_, situation)) {}
+      part_bytes_(parcel_of(collective_, rank, situation.item_bytes,
+                            most_beside_posts(size_, *situation.limits))) {}
 
 bool Parcels::show(Meeting& meeting, Meeting::Room room) {
   const std::size_t laid = laid_bytes();

@@ -12,15 +12,13 @@
 #include "deliveries.h"
 #include "dtrun/collectives/backend.h"
 #include "meeting.h"
+#include "parcel.h"
 
 namespace dtrun::collectives::cpu {
 
 class Parcels {
  public:
-  /// Of what lies beside one post. So many find room for all but one of the calls that a rank may
-  /// be ahead; messages have more room.
-  static constexpr std::size_t kMostBytes = PayloadRing::kBytes / kAhead;
-  static_assert(kMostBytes < Post::kInMessages);
+  static constexpr std::size_t kMostBytes = kMostParcelBytes;
 
   Parcels(const CollectiveView& collective, const Situation& situation, int rank);
 

@@ -28,7 +28,7 @@ inline void lay(const SharedPlan& plan, Meeting& meeting, std::int64_t step, std
       __attribute__((always_inline)) {
     const std::size_t bytes = bytes_of(plan, piece);
     if (bytes == 0) return;
-    std::memcpy(area + plan.offset_of(place), at(plan, from, piece), bytes);
+    std::memcpy(area + plan.offset_of(place, plan.rank()), at(plan, from, piece), bytes);
     meeting.counters().shared_memory_bytes_sent += bytes * static_cast<std::size_t>(readers);
   };
   plan.for_each_laid(step, put);
@@ -63,22 +63,23 @@ void copy_piece(const SharedPlan& plan, Meeting& meeting, int peer, const Buffer
   if (peer != plan.rank()) {
     std::memcpy(at(plan, output, piece), source(), bytes);
     meeting.counters().shared_memory_bytes_received += bytes;
-  } else if (output.data != plan.input().data) {
-    std::memcpy(at(plan, output, piece), at(plan, plan.input(), piece), bytes);
+  } else if (const Buffer& own = plan.own_input(); output.data != own.data) {
+    std::memcpy(at(plan, output, piece), at(plan, own, piece), bytes);
   }
 }
 
 /// @param area_of a peer's, as lay()'s
 template <typename AreaOf>
-void take_all(const SharedPlan& plan, Meeting& meeting, std::int64_t step, AreaOf area_of) {
+[[gnu::always_inline]] inline void take_all(const SharedPlan& plan, Meeting& meeting,
+                                            std::int64_t step, AreaOf area_of) {
   plan.for_each_taken(
       step,
       [&](const Buffer& own, const SharedPlan::Piece& piece, int place) {
-        combine(plan, meeting, own, piece, plan.offset_of(place), area_of);
+        combine(plan, meeting, own, piece, plan.offset_of(place, plan.rank()), area_of);
       },
       [&](int peer, int place, const Buffer& output, const SharedPlan::Piece& piece) {
         copy_piece(plan, meeting, peer, output, piece,
-                   [&] { return area_of(peer) + plan.offset_of(place); });
+                   [&] { return area_of(peer) + plan.offset_of(place, peer); });
       });
 }
 

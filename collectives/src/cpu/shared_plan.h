@@ -16,6 +16,7 @@
 #include "algorithm.h"
 #include "chunk.h"
 #include "dtrun/collectives/backend.h"
+#include "parcel.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -35,12 +36,43 @@ class SharedPlan {
     return SharedPlan(collective, rank, size, shown_bytes, item_bytes, Way::post);
   }
 
+  /// A gather, scatter or all_to_all whose parts lie beside posts, if each rank's are equally long;
+  /// else take_posts() says so. @param parcel that parcel_of() has told: not kInMessages
+  static SharedPlan by_parcels(const CollectiveView& collective, int rank, int size,
+                               std::uint16_t parcel, std::size_t item_bytes) {
+    SharedPlan plan(collective, rank, size, 0, item_bytes, Way::parcels);
+    plan.parcel_ = parcel;
+    return plan;
+  }
+  /// Whether what this rank gets can be so short that it lies beside posts. @param most bytes there
+  static bool may_lie_beside_posts(const CollectiveView& collective, int size,
+                                   std::size_t item_bytes, std::size_t most) {
+    const std::size_t givers_parts =
+        collective.kind() == OpKind::gather ? 1 : static_cast<std::size_t>(size - 1);
+    std::int64_t longest = 0;
+    for (const Buffer& output : collective.outputs) longest = std::max(longest, output.count);
+    return static_cast<std::size_t>(longest) * item_bytes * givers_parts <=
+           std::min(kMostParcelBytes, most);
+  }
+
   const CollectiveView& collective() const { return collective_; }
   OpKind kind() const { return collective_.kind(); }
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// The most that one member shows to all.
+  /// The most that one member shows to all; of parcels not known.
   std::size_t shown_bytes() const { return shown_bytes_; }
+  /// What that peer, whose bytes this rank takes, has beside its post.
+  std::size_t shown_bytes_of(int peer) const {
+    return has_parcels() ? parcel_of_peer(peer) * givers_parts() : shown_bytes_;
+  }
+  bool has_parcels() const { return way_ == Way::parcels; }
+  /// How long each part is that this rank gives.
+  std::uint16_t parcel() const { return parcel_; }
+  /// The same of that peer, if its parts lie beside its post and it is what this rank expects.
+  std::size_t parcel_of_peer(int peer) const {
+    const Buffer& part = output(kind() == OpKind::scatter ? 0 : peer);
+    return static_cast<std::size_t>(part.count) * item_bytes_;
+  }
   /// So many steps lie side by side in a half of a stage; by posts all do.
   std::int64_t steps_of_half() const { return steps_of_half_; }
   /// Where this step's area begins in the payload of the post, or in the half.
@@ -49,12 +81,15 @@ class SharedPlan {
     return static_cast<std::size_t>(step % steps_of_half_ * piece_) * item_bytes_;
   }
   /// Of what this rank lays beside its post.
-  std::size_t laid_bytes() const { return way_ == Way::post && shows(rank_) ? shown_bytes_ : 0; }
+  std::size_t laid_bytes() const {
+    if (way_ == Way::stages || !shows(rank_)) return 0;
+    return has_parcels() ? parcel_ * givers_parts() : shown_bytes_;
+  }
   /// Whether this rank takes the post of everybody.
   bool takes_all_posts() const {
     if (way_ == Way::stages) return true;
-    if (kind() == OpKind::reduce) return is_root();
-    return kind() != OpKind::broadcast || (size_ == 2 && !is_root());
+    if (goes_to_root()) return is_root();
+    return !comes_from_root() || (size_ == 2 && !is_root());
   }
   Way way() const { return way_; }
   std::int64_t steps() const { return steps_; }
@@ -63,28 +98,28 @@ class SharedPlan {
   /// Whether this rank needs that peer's bytes, or its arrival.
   bool needs(int peer) const {
     if (peer == rank_) return false;
-    if (kind() == OpKind::broadcast) return peer == collective_.root();
-    if (kind() == OpKind::reduce) return is_root();
-    return true;
+    if (comes_from_root()) return peer == collective_.root();
+    return !goes_to_root() || is_root();
   }
   /// Whether this rank meets that peer by posts: on the stages everybody meets everybody.
   bool meets(int peer) const { return way_ == Way::stages ? peer != rank_ : needs(peer); }
   bool meets_nobody() const {
-    return way_ == Way::post &&
-           (kind() == OpKind::broadcast ? is_root() : kind() == OpKind::reduce && !is_root());
+    return way_ != Way::stages && (comes_from_root() ? is_root() : goes_to_root() && !is_root());
   }
   /// Who shows what this rank takes waits for nobody, and may be ahead.
-  bool is_one_way() const { return kind() == OpKind::broadcast || kind() == OpKind::reduce; }
+  bool is_one_way() const { return comes_from_root() || goes_to_root(); }
+  bool comes_from_root() const { return kind() == OpKind::broadcast || kind() == OpKind::scatter; }
+  bool goes_to_root() const { return kind() == OpKind::reduce || kind() == OpKind::gather; }
   bool is_root() const { return rank_ == collective_.root(); }
   /// Whether others read this peer's buffers in place.
   bool shows(int peer) const {
-    if (kind() == OpKind::broadcast) return peer == collective_.root();
-    return kind() != OpKind::reduce || peer != collective_.root();
+    if (comes_from_root()) return peer == collective_.root();
+    return !goes_to_root() || peer != collective_.root();
   }
   /// Whether that peer reads this rank's buffers in place.
   bool is_read_by(int peer) const {
     if (peer == rank_ || !shows(rank_)) return false;
-    return kind() != OpKind::reduce || peer == collective_.root();
+    return !goes_to_root() || peer == collective_.root();
   }
   /// In place, an all_reduce has a second part: all copy what the owners have combined.
   bool has_second_part() const { return kind() == OpKind::all_reduce; }
@@ -120,8 +155,14 @@ class SharedPlan {
         if (is_root()) put(input(), whole(input(), step), 0, size_ - 1);
         return;
       case OpKind::reduce:
+      case OpKind::gather:
         if (!is_root()) put(input(), whole(input(), step), 0, 1);
         return;
+      case OpKind::scatter:
+        if (is_root()) for_each_part(put);
+        return;
+      case OpKind::all_to_all:
+        return for_each_part(put);
       case OpKind::all_gather:
       case OpKind::split:
         return put(input(), whole(input(), step), 0, size_ - 1);
@@ -154,10 +195,19 @@ class SharedPlan {
       case OpKind::reduce:
         if (is_root()) combine(input(), whole(input(), step), 0);
         return;
+      case OpKind::gather:
+        if (!is_root()) return;
+        [[fallthrough]];
       case OpKind::all_gather:
       case OpKind::split:
         for (int peer = 0; peer < size_; ++peer)
           copy(peer, 0, output(peer), whole(output(peer), step));
+        return;
+      case OpKind::scatter:
+        return copy(collective_.root(), place_at(collective_.root()), output(), whole(output(), 0));
+      case OpKind::all_to_all:
+        for (int peer = 0; peer < size_; ++peer)
+          copy(peer, place_at(peer), output(peer), whole(output(peer), 0));
         return;
       case OpKind::reduce_scatter:
         return combine(input(rank_), whole(input(rank_), step), rank_);
@@ -172,8 +222,11 @@ class SharedPlan {
     }
   }
 
-  /// Byte offset of a place, which is a rank's or, behind those, the combined pieces'.
-  [[gnu::always_inline]] std::size_t offset_of(int place) const {
+  /// Byte offset of a place among what that rank lays. A place is a rank's or, behind those, the
+  /// combined pieces'; of parcels it is the part's number.
+  [[gnu::always_inline]] std::size_t offset_of(int place, int layer) const {
+    if (has_parcels())
+      return static_cast<std::size_t>(place) * (layer == rank_ ? parcel_ : parcel_of_peer(layer));
     if (way_ == Way::stages)
       return static_cast<std::size_t>(place) * static_cast<std::size_t>(piece_) * item_bytes_;
     // Beside a post they lie as the inputs do, one after the other.
@@ -187,6 +240,10 @@ class SharedPlan {
   const Buffer& output(int index = 0) const {
     return collective_.outputs[static_cast<std::size_t>(index)];
   }
+  /// What this rank keeps, where it copies that.
+  const Buffer& own_input() const {
+    return input(kind() == OpKind::scatter || kind() == OpKind::all_to_all ? rank_ : 0);
+  }
 
  private:
   SharedPlan(const CollectiveView& collective, int rank, int size, std::size_t shown_bytes,
@@ -197,6 +254,24 @@ class SharedPlan {
         shown_bytes_(shown_bytes),
         way_(way),
         item_bytes_(item_bytes) {}
+
+  /// How many parts a rank gives to others that gives any.
+  std::size_t givers_parts() const {
+    return kind() == OpKind::gather ? 1 : static_cast<std::size_t>(size_ - 1);
+  }
+  /// Of parcels, those of the ranks from the right neighbour on (Deliveries).
+  template <typename Put>
+  [[gnu::always_inline]] void for_each_part(Put put) const {
+    for (int place = 0, peer = rank_; place < size_ - 1; ++place) {
+      if (++peer == size_) peer = 0;
+      put(input(peer), whole(input(peer), 0), place, 1);
+    }
+  }
+  /// Of the parts that the giver lays, the number of this rank's.
+  int place_at(int giver) const {
+    const int steps = rank_ - giver - 1;
+    return steps < 0 ? steps + size_ : steps;
+  }
 
   /// Pieces begin on cache lines.
   static constexpr std::size_t kLine = 64;
@@ -258,6 +333,7 @@ class SharedPlan {
   const std::size_t shown_bytes_;
   const Way way_;
   const std::size_t item_bytes_;
+  std::uint16_t parcel_ = 0;
   std::int64_t piece_ =
       std::numeric_limits<std::int64_t>::max();  ///< elements of a place in a step
   std::int64_t steps_ = 1;

@@ -26,26 +26,35 @@ class SharedSteps {
       lay_in_pieces(plan, meeting);
       return true;
     }
-    lay(plan, meeting, 0, meeting.payload(plan.shown_bytes()));
+    lay(plan, meeting, 0, meeting.payload(plan.laid_bytes()));
+    if (plan.has_parcels()) meeting.set_parcel(plan.parcel());
     post(plan, meeting);
     return true;
   }
-  /// Takes what the others show. @return false: not all of it is there. @throws Disagreement
+  /// Takes what the others show. @return false: not all of it is there, or of parcels, all are
+  /// there and has_other_parcels() @throws Disagreement
   bool take_posts(const SharedPlan& plan, Meeting& meeting) {
     const bool may_be_ahead = plan.is_one_way();
     for (; !plan.meets_nobody() && seen_ < plan.size(); ++seen_) {
       if (!plan.meets(seen_)) continue;
       if (!meeting.look(seen_)) return false;
       if (may_be_ahead) meeting.fetch_early(seen_);
+      if (plan.has_parcels() && meeting.parcel(seen_) != plan.parcel_of_peer(seen_)) [[unlikely]] {
+        has_other_parcels_ = true;
+        return false;
+      }
     }
     if (plan.takes_all_posts()) meeting.met();
-    if (plan.way() != Way::post) return true;
+    if (plan.way() == Way::stages) return true;
     if (plan.steps() > 1) [[unlikely]]
       return take_pieces(plan, meeting);
-    take_all(plan, meeting, 0, [&](int peer) { return meeting.payload(peer, plan.shown_bytes()); });
+    take_all(plan, meeting, 0,
+             [&](int peer) { return meeting.payload(peer, plan.shown_bytes_of(peer)); });
     return true;
   }
   bool shown() const { return shown_; }
+  /// A peer's post says that messages bring its parts, or that they are not as long as expected.
+  bool has_other_parcels() const { return has_other_parcels_; }
   /// The members' buffers are read where they lie.
   bool is_in_place() const { return in_place_; }
 
@@ -54,9 +63,9 @@ class SharedSteps {
  private:
   /// The same of a plan by stages.
   bool show_places(const SharedPlan& plan, Meeting& meeting);
-  /// The others of a broadcast wait for the root only.
+  /// The others of a broadcast or scatter wait for the root only.
   static Meeting::Needed needed_of(const SharedPlan& plan) {
-    const bool alone = plan.kind() == OpKind::broadcast && plan.is_root();
+    const bool alone = plan.comes_from_root() && plan.is_root();
     return alone ? Meeting::Needed::alone : Meeting::Needed::with_all;
   }
   void post(const SharedPlan& plan, Meeting& meeting) {
@@ -84,6 +93,7 @@ class SharedSteps {
   Places places_of(int peer, Meeting& meeting) const;
 
   bool shown_ = false;
+  bool has_other_parcels_ = false;
   bool met_ = false;
   bool in_place_ = false;     ///< known once all have met
   bool second_part_ = false;  ///< in place

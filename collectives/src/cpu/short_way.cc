@@ -97,6 +97,16 @@ bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration t
       return true;
     }
   }
+  if (has_posts_ && gives_parts(collective.kind()) &&
+      empty_parts_of(collective.fingerprint) == EmptyParts::travel) {
+    const std::size_t item_bytes = tensors::item_size(collective.fingerprint.dtype);
+    const std::uint16_t parcel = parcel_of(collective, spec_.rank, item_bytes, most_beside_posts_);
+    if (parcel != Post::kInMessages &&
+        SharedPlan::may_lie_beside_posts(collective, size(), item_bytes, most_beside_posts_)) {
+      meet_now(SharedPlan::by_parcels(collective, spec_.rank, size(), parcel, item_bytes), timeout);
+      return true;
+    }
+  }
   const Situation situation = situation_of(collective);
   const Way way = choose_way(situation);
   if (way == Way::post) {
@@ -115,22 +125,52 @@ void GroupEngine::meet_now(const SharedPlan& plan, Deadline::Duration timeout) {
   require_own_process();
   const CollectiveView& collective = plan.collective();
   if (says_ways_) [[unlikely]]
-    log_way(collective, situation_of(collective), Way::post);
+    log_way(collective, situation_of(collective), plan.way());
   std::shared_ptr<Operation> rest;
   {
     const std::scoped_lock lock(mutex_);
     if (!is_sound()) [[unlikely]]
-      require_sound(collective.fingerprint, plan.shown_bytes());
+      require_sound(collective.fingerprint, bytes_of(collective, plan.item_bytes()));
     SharedSteps steps;
     std::uint64_t number = 0;
     if (is_eventless() && take_now(plan, steps, number)) return;
     if (collective.short_call != nullptr) collective.short_call->wait();
-    rest = std::make_shared<SharedOperation>(shared_from_this(), owned(collective, size(), timeout),
-                                             situation_of(collective), Way::post, steps);
+    if (plan.has_parcels()) {
+      rest = begin_rest(plan, steps, number, timeout);
+      if (rest == nullptr) return;
+    } else {
+      rest =
+          std::make_shared<SharedOperation>(shared_from_this(), owned(collective, size(), timeout),
+                                            situation_of(collective), Way::post, steps);
+    }
     rest->record_number = number;
     enqueue(rest);
   }
   wait(*rest, Deadline::never());
+}
+
+std::shared_ptr<Operation> GroupEngine::begin_rest(const SharedPlan& plan, const SharedSteps& begun,
+                                                   std::uint64_t number,
+                                                   Deadline::Duration timeout) {
+  const CollectiveView& collective = plan.collective();
+  const Situation situation = situation_of(collective);
+  const Deliveries all(collective.kind(), spec_.rank, size(), collective.root(),
+                       EmptyParts::travel);
+  Parcels parcels(collective, situation, spec_.rank);
+  DeliverySteps steps(&parcels);
+  if (begun.shown()) {
+    parcels.set_shown();
+    steps.send(all, collective, channels_);
+  }
+  if (begun.has_other_parcels()) {
+    if (receive_now(steps, all, collective, number)) {
+      world_->record().passed(number);
+      return nullptr;
+    }
+    world_->record().go_on(number);
+  }
+  return make_collective_operation(shared_from_this(), owned(collective, size(), timeout),
+                                   situation, Way::parcels, begun.shown() ? &steps : nullptr);
 }
 
 bool GroupEngine::deliver_now(const CollectiveView& collective, Parcels* parcels,
@@ -341,7 +381,7 @@ bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, std::uint
         record.passed(number);
         return true;
       }
-    } while (left.again(call));
+    } while (!steps.has_other_parcels() && left.again(call));
   } catch (const Disagreement&) {
     // The Operation below finds the disagreement again and reports it.
   } catch (const EarlierDisagreement&) {
@@ -353,7 +393,8 @@ bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, std::uint
     record.end(number, RankRecord::Outcome::failed);
     throw;
   }
-  if (number != 0) record.go_on(number);
+  // Other parcels may be on their way already.
+  if (number != 0 && !steps.has_other_parcels()) record.go_on(number);
   return false;
 }
 
