@@ -203,9 +203,6 @@ constexpr std::size_t most_beside_posts(int ranks, const WayLimits& limits, std:
   return std::min(limits.post_bytes * times,
                   limits.all_posts_bytes * times / static_cast<std::size_t>(ranks));
 }
-constexpr bool fit_beside_posts(std::size_t bytes, int ranks, const WayLimits& limits) {
-  return bytes <= most_beside_posts(ranks, limits);
-}
 /// Whether posts make nobody read more than stages do, so that they only save a meeting. In an
 /// all_reduce of more ranks each combines all by posts, and its own chunk by stages. In an
 /// all_gather all read all either way, but ranks that share cores are faster by stages.

@@ -110,8 +110,9 @@ void require_rooted_pieces(const GroupShape& group, NamedTensor own, NamedList a
 void require_rows(const GroupShape& group, NamedTensor whole,
                   const std::vector<std::int64_t>& sizes, std::string_view what);
 void require_reduce_op(ReduceOp op, tensors::DType dtype);
-/// No output overlaps an input, except that this rank's own part may be one buffer on both sides.
+/// Buffer by buffer, what require_apart() asks.
 void require_each_apart(const CollectiveView& collective, int rank, int size);
+/// No output overlaps an input, except that this rank's own part may be one buffer on both sides.
 inline void require_apart(const CollectiveView& collective, int rank, int size) {
   const std::size_t item_bytes = tensors::item_size(collective.fingerprint.dtype);
   const Extent read = extent_of(collective.inputs, item_bytes);

@@ -1,6 +1,6 @@
 // Deliveries: the messages of a collective in which each part goes straight from the rank that
 // gives it to the one that gets it, which keeps it or combines it with its own. Which parts these
-// are is said here and nowhere else. Pure.
+// are is said here, and for parcels that all lie beside posts in cpu/shared_plan.h, too. Pure.
 #pragma once
 
 #include <cstddef>

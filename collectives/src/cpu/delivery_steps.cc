@@ -61,7 +61,7 @@ bool DeliverySteps::can_begin_messages(const Deliveries& all, const CollectiveVi
     const auto [peer, index] = all.receive(i);
     const std::size_t bytes = part_in(collective.outputs, all_combined ? 0 : index).size();
     if (!all.travels(bytes == 0)) continue;
-    const bool may_lie_beside_post = parcels_ != nullptr && bytes <= Parcels::kMostBytes;
+    const bool may_lie_beside_post = parcels_ != nullptr && bytes <= kMostParcelBytes;
     const bool can_come = may_lie_beside_post || channels.made_from(peer, kLane) != nullptr;
     const bool is_short =
         bytes < least_lent && (channels.shares_memory(peer) || bytes <= kMostBySocket);

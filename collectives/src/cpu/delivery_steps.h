@@ -38,7 +38,7 @@ class DeliverySteps {
                  std::size_t least_lent, GroupChannels& channels) const {
     // No part is longer than all of them together.
     const bool all_lie_beside_posts =
-        !sends_messages() && bytes <= Parcels::kMostBytes && bytes < least_lent;
+        !sends_messages() && bytes <= kMostParcelBytes && bytes < least_lent;
     return all_lie_beside_posts || can_begin_messages(all, collective, least_lent, channels);
   }
   /// Everything, after this rank's post where there are any, and the own part's copy.

@@ -152,7 +152,7 @@ class GroupEngine : public GroupListener,
   static constexpr auto kPatience = std::chrono::milliseconds(100);
 
   // Without mutex_.
-  /// @param plan by posts
+  /// @param plan by posts or parcels
   void meet_now(const SharedPlan& plan, base::Deadline::Duration timeout);
   /// @param parcels null: all goes in messages @return false: nothing was done
   bool deliver_now(const CollectiveView& collective, Parcels* parcels,

@@ -17,8 +17,9 @@ namespace dtrun::collectives::cpu {
 inline constexpr std::size_t kMostParcelBytes = PayloadRing::kBytes / kAhead;
 static_assert(kMostParcelBytes < Post::kInMessages);
 
-/// Of a gather, scatter or all_to_all: how long each part is that this rank gives to others, or
-/// Post::kInMessages. @param most bytes beside a post
+/// Of a gather, scatter or all_to_all: how long each part is that this rank gives to others.
+/// Post::kInMessages where they are not equally long, or too long together to lie beside the post.
+/// @param most bytes beside a post
 inline std::uint16_t parcel_of(const CollectiveView& collective, int rank, std::size_t item_bytes,
                                std::size_t most) {
   const bool is_gather = collective.kind() == OpKind::gather;

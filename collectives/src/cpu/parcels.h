@@ -18,8 +18,6 @@ namespace dtrun::collectives::cpu {
 
 class Parcels {
  public:
-  static constexpr std::size_t kMostBytes = kMostParcelBytes;
-
   Parcels(const CollectiveView& collective, const Situation& situation, int rank);
 
   /// Messages bring what this rank gives.

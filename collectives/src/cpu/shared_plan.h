@@ -1,10 +1,12 @@
 // SharedPlan: a collective whose members share memory, as steps. In each step a rank lays pieces of
 // its buffers where the others can read them, and takes theirs. What each kind lays and takes is
-// said here and nowhere else. A collective by post is one step, whose pieces are whole and lie
+// said here; of parcels Deliveries says the same to those who send messages. A collective by post
+// is one step, whose pieces are whole and lie
 // beside the post; of a long broadcast or reduce it is several, so that pieces are taken while the
 // next ones are laid. One by stages is as many steps as its pieces need. In place, the others read
 // the buffers themselves, and the steps only part the work. Pure, and computed from what all
-// members know. Borrows the call's fingerprint and buffers.
+// members know, but for parcels: what this rank gives and expects is one step, and the peers' posts
+// may say otherwise. Borrows the call's fingerprint and buffers.
 #pragma once
 
 #include <algorithm>
@@ -36,8 +38,8 @@ class SharedPlan {
     return SharedPlan(collective, rank, size, shown_bytes, item_bytes, Way::post);
   }
 
-  /// A gather, scatter or all_to_all whose parts lie beside posts, if each rank's are equally long;
-  /// else take_posts() says so. @param parcel that parcel_of() has told: not kInMessages
+  /// A gather, scatter or all_to_all. This rank's parts lie beside its post; whether the peers' do,
+  /// SharedSteps::take_posts() finds. @param parcel that parcel_of() has told: not kInMessages
   static SharedPlan by_parcels(const CollectiveView& collective, int rank, int size,
                                std::uint16_t parcel, std::size_t item_bytes) {
     SharedPlan plan(collective, rank, size, 0, item_bytes, Way::parcels);
@@ -47,11 +49,9 @@ class SharedPlan {
   /// Whether what this rank gets can be so short that it lies beside posts. @param most bytes there
   static bool may_lie_beside_posts(const CollectiveView& collective, int size,
                                    std::size_t item_bytes, std::size_t most) {
-    const std::size_t givers_parts =
-        collective.kind() == OpKind::gather ? 1 : static_cast<std::size_t>(size - 1);
     std::int64_t longest = 0;
     for (const Buffer& output : collective.outputs) longest = std::max(longest, output.count);
-    return static_cast<std::size_t>(longest) * item_bytes * givers_parts <=
+    return static_cast<std::size_t>(longest) * item_bytes * givers_parts(collective.kind(), size) <=
            std::min(kMostParcelBytes, most);
   }
 
@@ -63,12 +63,12 @@ class SharedPlan {
   std::size_t shown_bytes() const { return shown_bytes_; }
   /// What that peer, whose bytes this rank takes, has beside its post.
   std::size_t shown_bytes_of(int peer) const {
-    return has_parcels() ? parcel_of_peer(peer) * givers_parts() : shown_bytes_;
+    return has_parcels() ? parcel_of_peer(peer) * givers_parts(kind(), size_) : shown_bytes_;
   }
   bool has_parcels() const { return way_ == Way::parcels; }
   /// How long each part is that this rank gives.
   std::uint16_t parcel() const { return parcel_; }
-  /// The same of that peer, if its parts lie beside its post and it is what this rank expects.
+  /// How long a part this rank expects of that peer.
   std::size_t parcel_of_peer(int peer) const {
     const Buffer& part = output(kind() == OpKind::scatter ? 0 : peer);
     return static_cast<std::size_t>(part.count) * item_bytes_;
@@ -83,7 +83,7 @@ class SharedPlan {
   /// Of what this rank lays beside its post.
   std::size_t laid_bytes() const {
     if (way_ == Way::stages || !shows(rank_)) return 0;
-    return has_parcels() ? parcel_ * givers_parts() : shown_bytes_;
+    return has_parcels() ? parcel_ * givers_parts(kind(), size_) : shown_bytes_;
   }
   /// Whether this rank takes the post of everybody.
   bool takes_all_posts() const {
@@ -255,9 +255,9 @@ class SharedPlan {
         way_(way),
         item_bytes_(item_bytes) {}
 
-  /// How many parts a rank gives to others that gives any.
-  std::size_t givers_parts() const {
-    return kind() == OpKind::gather ? 1 : static_cast<std::size_t>(size_ - 1);
+  /// As Deliveries::parts_of_giver().
+  static std::size_t givers_parts(OpKind kind, int size) {
+    return kind == OpKind::gather ? 1 : static_cast<std::size_t>(size - 1);
   }
   /// Of parcels, those of the ranks from the right neighbour on (Deliveries).
   template <typename Put>
@@ -267,7 +267,7 @@ class SharedPlan {
       put(input(peer), whole(input(peer), 0), place, 1);
     }
   }
-  /// Of the parts that the giver lays, the number of this rank's.
+  /// Of the parts that the giver lays, the number of this rank's, as Deliveries::number_at().
   int place_at(int giver) const {
     const int steps = rank_ - giver - 1;
     return steps < 0 ? steps + size_ : steps;

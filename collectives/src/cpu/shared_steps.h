@@ -31,8 +31,8 @@ class SharedSteps {
     post(plan, meeting);
     return true;
   }
-  /// Takes what the others show. @return false: not all of it is there, or of parcels, all are
-  /// there and has_other_parcels() @throws Disagreement
+  /// Takes what the others show. @return false: somebody's is not there yet, or a peer's parts are
+  /// other than the plan expects: has_other_parcels() @throws Disagreement
   bool take_posts(const SharedPlan& plan, Meeting& meeting) {
     const bool may_be_ahead = plan.is_one_way();
     for (; !plan.meets_nobody() && seen_ < plan.size(); ++seen_) {

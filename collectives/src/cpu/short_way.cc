@@ -130,15 +130,15 @@ void GroupEngine::meet_now(const SharedPlan& plan, Deadline::Duration timeout) {
   {
     const std::scoped_lock lock(mutex_);
     if (!is_sound()) [[unlikely]]
-      require_sound(collective.fingerprint, bytes_of(collective, plan.item_bytes()));
+      require_sound(collective.fingerprint, collective.bytes());
     SharedSteps steps;
     std::uint64_t number = 0;
     if (is_eventless() && take_now(plan, steps, number)) return;
-    if (collective.short_call != nullptr) collective.short_call->wait();
     if (plan.has_parcels()) {
       rest = begin_rest(plan, steps, number, timeout);
       if (rest == nullptr) return;
     } else {
+      if (collective.short_call != nullptr) collective.short_call->wait();
       rest =
           std::make_shared<SharedOperation>(shared_from_this(), owned(collective, size(), timeout),
                                             situation_of(collective), Way::post, steps);
@@ -169,6 +169,7 @@ std::shared_ptr<Operation> GroupEngine::begin_rest(const SharedPlan& plan, const
     }
     world_->record().go_on(number);
   }
+  if (collective.short_call != nullptr) collective.short_call->wait();
   return make_collective_operation(shared_from_this(), owned(collective, size(), timeout),
                                    situation, Way::parcels, begun.shown() ? &steps : nullptr);
 }
