@@ -12,7 +12,7 @@
 #include "mesh/crossing.h"
 #include "mesh/mesh_body.h"
 #include "move/cross_mesh.h"
-#include "move/part_patterns.h"
+#include "move/crossed_parts.h"
 #include "move/redistribute.h"
 
 namespace dtrun::dtensor {
