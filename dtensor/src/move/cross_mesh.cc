@@ -55,10 +55,13 @@ collectives::Work cross(const Crossing& crossing, const LocalTensor& local,
                       {&result, crossing.received.peers.size()}};
     return exchange(crossing, local.device(), whole, options, call);
   }
-  const CrossedParts parts = patterns != nullptr && patterns->are_of(local)
-                                 ? patterns->over(local, result)
-                                 : CrossedParts(crossing, local, result);
+  CrossedParts parts = patterns != nullptr && patterns->are_of(local)
+                           ? patterns->over(local, result)
+                           : CrossedParts(crossing, local, result);
   for (const CrossedParts::Kept& part : parts.kept) part.into.copy_(part.from);
+  // An exchange would copy them, too, but only of runs of elements it goes a short way.
+  if (!options.async)
+    for (LocalTensor& part : parts.sent) part = part.contiguous();
   return exchange(crossing, local.device(), {parts.sent, parts.received}, options, call);
 }
 
