@@ -22,7 +22,8 @@ LocalTensor from_values(const std::vector<T>& values, DType values_dtype, const 
   if (numel(shape) != static_cast<std::int64_t>(values.size())) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} values do not fill a tensor of shape {}", values.size(),
-                            shape_to_string(shape)));
+                            shape_to_string(shape)),
+                fmt::format("it has {} elements", numel(shape)), "a value for each element");
   }
   const LocalTensor whole = empty(shape, {.dtype = values_dtype});
   if (!values.empty()) std::memcpy(whole.data(), values.data(), whole.bytes());
@@ -35,7 +36,8 @@ std::size_t byte_count(const Shape& shape, std::int64_t count, DType dtype) {
   if (__builtin_mul_overflow(count, item_size(dtype), &bytes)) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("a {} tensor of shape {} has more bytes than 64 bits count",
-                            dtype_name(dtype), shape_to_string(shape)));
+                            dtype_name(dtype), shape_to_string(shape)),
+                "no machine has that much memory", "smaller sizes");
   }
   return bytes;
 }
@@ -110,7 +112,9 @@ std::int64_t arange_count(double start, double end, double step, DType dtype) {
   const double count = std::ceil((end - start) / step);
   if (!(count >= 0 && count < 0x1p53)) {  // a step of 0 makes it NaN or infinite
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("arange from {} to {} by {} does not get there", start, end, step));
+                fmt::format("arange from {} to {} by {} does not get there", start, end, step),
+                "it counts by the step until it reaches the end",
+                "a step towards the end, not 0; of integers one that is not a fraction");
   }
   return static_cast<std::int64_t>(count);
 }
@@ -129,7 +133,8 @@ LocalTensor arange(double start, double end, double step, TensorOptions options,
 LocalTensor linspace(double start, double end, std::int64_t steps, TensorOptions options,
                      std::optional<SequencePart> part) {
   if (steps < 0) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("linspace of {} numbers", steps));
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("linspace of {} numbers", steps),
+                "it counts elements", "steps of 0 and more");
   }
   require_more_than_two("linspace", options.dtype);
   if (options.dtype == DType::u8) {
@@ -160,7 +165,8 @@ LocalTensor from_blob(void* data, const Shape& shape, TensorOptions options,
   const std::size_t bytes = byte_count(shape, numel(shape), options.dtype);
   if (data == nullptr && bytes != 0) {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("from_blob of no memory and shape {}", shape_to_string(shape)));
+                fmt::format("from_blob of no memory and shape {}", shape_to_string(shape)),
+                "data is null", "the address of the elements; empty() makes some");
   }
   return LocalTensor(Storage::wrap(data, bytes, options.device, std::move(release)), options.dtype,
                      shape, contiguous_strides(shape));

@@ -33,8 +33,10 @@ struct Shared {
   DLManagedTensor managed{};
 };
 
-[[noreturn]] void refuse(const std::string& what, const std::string& hint = "") {
-  throw Error(ErrorCode::kInvalidArgument, "a DLPack tensor " + what + " cannot be taken",
+[[noreturn]] void refuse(const std::string& what,
+                         const std::string& hint = "a copy that its library makes of it") {
+  throw Error(ErrorCode::kInvalidArgument,
+              "from_dlpack: a DLPack tensor " + what + " cannot be taken",
               "dtrun has no tensors of that kind", hint);
 }
 

@@ -22,7 +22,9 @@ TensorLiteral::TensorLiteral(std::initializer_list<TensorLiteral> items)
     if (item.shape_ != first.shape_) {
       throw base::Error(base::ErrorCode::kInvalidArgument,
                         fmt::format("a tensor literal has items of shapes {} and {}",
-                                    shape_to_string(first.shape_), shape_to_string(item.shape_)));
+                                    shape_to_string(first.shape_), shape_to_string(item.shape_)),
+                        "a tensor's rows are as long as each other",
+                        "rows of one length; pad() or several tensors else");
     }
     kind_ = std::max(kind_, item.kind_);
     doubles_.insert(doubles_.end(), item.doubles_.begin(), item.doubles_.end());

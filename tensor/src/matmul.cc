@@ -42,7 +42,8 @@ void check(const LocalTensor& a, const LocalTensor& b) {
   if (a.dtype() == DType::boolean) refuse(a, b, "bool has no products", "to(DType::i64)");
   const std::int64_t inner = b.size(b.dim() == 1 ? 0 : -2);
   if (a.size(-1) != inner) {
-    refuse(a, b, fmt::format("{} columns do not meet {} rows", a.size(-1), inner));
+    refuse(a, b, fmt::format("{} columns do not meet {} rows", a.size(-1), inner),
+           "transpose(-2, -1) of one of them, or reshape()");
   }
   // Rows are cut; integers and halves have products of their own, or are brought block by block.
   const bool cuts_rows = a.device().is_cpu();

@@ -192,7 +192,8 @@ LocalTensor load_npy(const std::filesystem::path& path) {
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(path, error);
   if (error == std::errc::no_such_file_or_directory) {
-    throw Error(ErrorCode::kNotFound, path.string() + " is not there");
+    throw Error(ErrorCode::kNotFound, "load_npy: " + path.string() + " is not there",
+                "no file has that name", "another path; save_npy() writes such files");
   }
   std::ifstream file(path, std::ios::binary);
   if (error || !file) {

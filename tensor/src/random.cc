@@ -35,7 +35,8 @@ void check_block(std::string_view name, const RandomBlock& block) {
   throw Error(
       ErrorCode::kInvalidArgument,
       fmt::format("{} of shape {} at {} lies outside the global shape {}", name,
-                  shape_to_string(shape), shape_to_string(offsets), shape_to_string(global_shape)));
+                  shape_to_string(shape), shape_to_string(offsets), shape_to_string(global_shape)),
+      "a block is a part of the whole tensor", "sizes of 0 and more that end within it");
 }
 
 /// The index in the whole of the first element of a row of the block.
@@ -245,7 +246,8 @@ LocalTensor randint_block(std::int64_t low, std::int64_t high, const RandomBlock
 
 LocalTensor randperm(std::int64_t n, RandomKey key, TensorOptions options) {
   if (n < 0) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("randperm of {} numbers", n));
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("randperm of {} numbers", n),
+                "it counts elements", "randperm() of 0 and more");
   }
   std::vector<std::uint64_t> random(static_cast<std::size_t>(n + kRandomRoom));
   random_bits(random.data(), key, 0, n);
@@ -276,7 +278,7 @@ LocalTensor dropout(const LocalTensor& a, double p, const RandomBlock& block, Ra
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("dropout of {} {} as a block of {}", dtype_name(a.dtype()),
                             shape_to_string(a.shape()), shape_to_string(block.shape)),
-                "it takes floating point numbers, of the block's shape");
+                "it takes floating point numbers, of the block's shape", "to(DType::f32)");
   }
   // 1 / (1 - p) has no place in half types.
   const DType compute = a.dtype() == DType::f64 ? DType::f64 : DType::f32;

@@ -92,7 +92,7 @@ Kernels kernels_for(CombineOp op, DType dtype) {
     throw base::Error(
         base::ErrorCode::kInvalidArgument,
         fmt::format("cannot reduce {} elements with {}", dtype_name(dtype), combine_op_name(op)),
-        "bitwise operations are for integers and bool");
+        "bitwise operations are for integers and bool", "sum, min or max, or integers");
   }
   switch (op) {
     case CombineOp::sum:

@@ -19,7 +19,7 @@ namespace {
 
 [[noreturn]] void refuse_file(const std::filesystem::path& path, std::string found) {
   throw Error(ErrorCode::kInvalidArgument, path.string() + " cannot be read as .safetensors",
-              std::move(found));
+              std::move(found), "the file as its writer made it, copied whole");
 }
 
 SafetensorsHeader read_file_header(const std::filesystem::path& path, std::istream& file,
@@ -42,7 +42,8 @@ const LocalTensor& NamedTensors::at(const std::string& name) const {
     if (found == name) return tensor;
     names += (names.empty() ? "" : ", ") + found;
   }
-  throw Error(ErrorCode::kNotFound, "no tensor \"" + name + "\"", "there are " + names);
+  throw Error(ErrorCode::kNotFound, "no tensor \"" + name + "\"",
+              names.empty() ? "there are none" : "there are " + names, "one of these names");
 }
 
 void save_safetensors(const std::filesystem::path& path, const NamedTensors& named) {
@@ -51,7 +52,7 @@ void save_safetensors(const std::filesystem::path& path, const NamedTensors& nam
   for (const auto& [name, tensor] : named.tensors) {
     if (!names.insert(name).second)
       throw Error(ErrorCode::kInvalidArgument, "a second tensor \"" + name + "\"",
-                  "a .safetensors file has each name once");
+                  "a .safetensors file has each name once", "another name for one of them");
     sorted.emplace_back(name, tensor.to(kCpu).contiguous());
   }
   std::ranges::stable_sort(sorted, std::greater(),
@@ -73,7 +74,8 @@ NamedTensors load_safetensors(const std::filesystem::path& path) {
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(path, error);
   if (error == std::errc::no_such_file_or_directory)
-    throw Error(ErrorCode::kNotFound, path.string() + " is not there");
+    throw Error(ErrorCode::kNotFound, path.string() + " is not there", "no file has that name",
+                "another path; save_safetensors() writes such files");
   std::ifstream file(path, std::ios::binary);
   if (error || !file)
     throw base::system_error("read " + path.string(), error ? error.value() : errno, "");

@@ -45,7 +45,7 @@ constexpr std::array<FileType, kDTypes> kFileTypes = {{{"F64", DType::f64},
 
 [[noreturn]] void refuse_header(const std::string& file, std::string found) {
   throw Error(ErrorCode::kInvalidArgument, file + " cannot be read as .safetensors",
-              std::move(found));
+              std::move(found), "the file as its writer made it, copied whole");
 }
 
 SafetensorsEntry entry_of(const std::string& file, const std::string& name,

@@ -25,7 +25,8 @@ std::int64_t numel_of_unusual(const Shape& shape) {
   // A size of 0 makes the product 0, even where the other sizes overflow.
   if (std::ranges::find(shape, 0) != shape.end()) return 0;
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("shape {} has more elements than 63 bits count", shape_to_string(shape)));
+              fmt::format("shape {} has more elements than 63 bits count", shape_to_string(shape)),
+              "the sizes are multiplied", "smaller sizes");
 }
 
 }  // namespace
@@ -57,7 +58,9 @@ int normalize_dim(int dim, std::size_t rank) {
     throw Error(ErrorCode::kInvalidArgument,
                 dims == 0 ? fmt::format("dim {} of a tensor without dims", dim)
                           : fmt::format("dim {} is out of range [{}, {}]", dim, -dims, dims - 1),
-                fmt::format("the tensor has {} dims", dims));
+                fmt::format("the tensor has {} dims", dims),
+                dims == 0 ? "no dim, for it has none"
+                          : fmt::format("a dim from {} to {}", -dims, dims - 1));
   }
   return dim < 0 ? dim + dims : dim;
 }

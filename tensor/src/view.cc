@@ -179,7 +179,8 @@ LocalTensor cat(const std::vector<LocalTensor>& tensors, int dim) {
     if (other != shape) {
       invalid(fmt::format("cat along dim {} was given shapes {} and {}", d,
                           shape_to_string(model.shape()), shape_to_string(tensor.shape())),
-              "", "all dims but that one must be equal");
+              "all dims but that one must be equal",
+              "the dim in which they differ, or expand() one of them");
     }
     shape[d] += tensor.shape()[d];
   }

@@ -56,7 +56,8 @@ void check(const CudaApi& api, Status status, std::string_view action) {
                     "succeed any more",
                 "end the process; CUDA_LAUNCH_BLOCKING=1 shows which call it was");
   }
-  throw Error(ErrorCode::kSystem, what, reason);
+  throw Error(ErrorCode::kSystem, what, reason,
+              "dtrun-doctor, which calls the driver by itself; the word stands in CUDA's manual");
 }
 
 }  // namespace dtrun::tensors::cuda

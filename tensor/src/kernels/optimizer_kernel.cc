@@ -30,14 +30,15 @@ struct NamedList {
               fmt::format("{}: number {} of the {} is {} {}", op, which, list.name,
                           dtype_name(list.tensors[which].dtype()),
                           shape_to_string(list.tensors[which].shape())),
-              why);
+              why, "tensors made by zeros_like() of the parameters");
 }
 
 void check_list(std::string_view op, const NamedList& parameters, const NamedList& list) {
   if (list.tensors.size() != parameters.tensors.size()) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{}: {} parameters and {} {}", op, parameters.tensors.size(),
-                            list.tensors.size(), list.name));
+                            list.tensors.size(), list.name),
+                "each parameter has its own", "one for each parameter, in their order");
   }
   for (std::size_t i = 0; i < list.tensors.size(); ++i) {
     const LocalTensor &tensor = list.tensors[i], &parameter = parameters.tensors[i];
@@ -143,7 +144,7 @@ void adam_step_(const TensorList& parameters, const TensorList& gradients,
   }
   if (options.step < 1) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("adam_step_: step {}", options.step),
-                "the first one is 1");
+                "the first one is 1", "count the step before the call");
   }
   const bool on_device = for_each_device(parameters, [&](const cuda::ChosenTensors& chosen) {
     cuda::step_adam(chosen, parameters, gradients, moments, second_moments, options);

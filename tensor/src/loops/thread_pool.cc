@@ -113,7 +113,8 @@ int num_threads() {
 void set_num_threads(int count) {
   if (count < 1 || count > kMostThreads) {
     throw base::Error(base::ErrorCode::kInvalidArgument, fmt::format("set_num_threads({})", count),
-                      fmt::format("a thread computes with 1 to {} threads", kMostThreads));
+                      fmt::format("a thread computes with 1 to {} threads", kMostThreads),
+                      "as many as the rank has CPUs");
   }
   pool_of_thread.wanted = count;
 }

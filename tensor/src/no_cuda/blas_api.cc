@@ -10,7 +10,8 @@ constexpr BlasApi kNoBlas{
     .require =
         [] {
           throw base::Error(base::ErrorCode::kUnavailable, "cannot multiply matrices with cuBLAS",
-                            "built without CUDA");
+                            "built without CUDA",
+                            "build where a CUDA toolkit is found, or the cpu");
         },
     .create = [](BlasHandle*, StreamHandle) { return 1; },
     .multiply = [](BlasHandle, const Gemm&) { return 1; },

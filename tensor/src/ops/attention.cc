@@ -23,7 +23,8 @@ namespace {
       base::ErrorCode::kInvalidArgument,
       fmt::format("{} of {} {} and {} {}", name, dtype_name(a.dtype()), shape_to_string(a.shape()),
                   dtype_name(b.dtype()), shape_to_string(b.shape())),
-      std::move(why));
+      std::move(why),
+      "reshape() or to() them: query [..., L, E], key [..., S, E], value [..., S, Ev]");
 }
 
 void require_matrices(std::string_view name, const LocalTensor& query, const LocalTensor& other,

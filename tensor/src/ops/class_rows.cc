@@ -32,7 +32,7 @@ void require_targets(std::string_view name, const LocalTensor& a, int dims,
   throw base::Error(base::ErrorCode::kInvalidArgument,
                     fmt::format("{} of {} and classes {} {}", name, shape_to_string(a.shape()),
                                 dtype_name(target.dtype()), shape_to_string(target.shape())),
-                    "the classes are int64 [rows]");
+                    "the classes are int64 [rows]", "reshape() them, or to(DType::i64)");
 }
 
 /// move(row, class) for each row that counts.

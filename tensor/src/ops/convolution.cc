@@ -21,7 +21,7 @@
 namespace dtrun::tensors {
 namespace {
 
-[[noreturn]] void refuse_conv(std::string what, std::string why, std::string remedy = {}) {
+[[noreturn]] void refuse_conv(std::string what, std::string why, std::string remedy) {
   throw base::Error(base::ErrorCode::kInvalidArgument, "conv2d of " + std::move(what),
                     std::move(why), std::move(remedy));
 }
@@ -54,7 +54,8 @@ struct Conv {
         out_width(output[3]) {
     constexpr std::int64_t kMax = std::numeric_limits<int>::max();
     if (column_length() > kMax || positions() > kMax) {
-      refuse_conv(shape_to_string(input), "BLAS counts rows and columns in 31 bits");
+      refuse_conv(shape_to_string(input), "BLAS counts rows and columns in 31 bits",
+                  "smaller batches");
     }
   }
 
@@ -305,18 +306,27 @@ Shape conv2d_shape(const Shape& input, const Shape& weight, const ConvOptions& o
   const std::string what =
       fmt::format("images {} and weights {}", shape_to_string(input), shape_to_string(weight));
   if (input.size() != 4 || weight.size() != 4) {
-    refuse_conv(what, "they are [n, in, height, width] and [out, in / groups, height, width]");
+    refuse_conv(what, "they are [n, in, height, width] and [out, in / groups, height, width]",
+                "unsqueeze(0) of a single image");
   }
   const auto& [stride, padding, dilation, groups] = options;
   if (stride.height < 1 || stride.width < 1 || dilation.height < 1 || dilation.width < 1 ||
       padding.height < 0 || padding.width < 0) {
-    refuse_conv(what, "stride and dilation are 1 at least, padding is 0 at least");
+    const auto pair = [](const HeightWidth& size) {
+      return fmt::format("({}, {})", size.height, size.width);
+    };
+    refuse_conv(fmt::format("{} with stride {}, padding {} and dilation {}", what, pair(stride),
+                            pair(padding), pair(dilation)),
+                "stride and dilation are 1 at least, padding is 0 at least",
+                "the options' defaults: 1, 0 and 1");
   }
   if (groups < 1 || input[1] % groups != 0 || weight[0] % groups != 0 ||
       input[1] / groups != weight[1]) {
-    refuse_conv(fmt::format("{} in {} groups", what, groups), "the channels do not meet");
+    refuse_conv(fmt::format("{} in {} groups", what, groups), "the channels do not meet",
+                "images with as many channels as the weights' second dim times groups");
   }
-  if (weight[2] < 1 || weight[3] < 1) refuse_conv(what, "the windows are empty");
+  if (weight[2] < 1 || weight[3] < 1)
+    refuse_conv(what, "the windows are empty", "windows of 1 and more");
   const std::int64_t height =
       places(input[2], weight[2], stride.height, padding.height, dilation.height);
   const std::int64_t width =

@@ -46,7 +46,8 @@ void require_source(std::string_view op, const LocalTensor& a, const LocalTensor
               fmt::format("{} of {} {} into {} {}", op, dtype_name(source.dtype()),
                           shape_to_string(source.shape()), dtype_name(a.dtype()),
                           shape_to_string(a.shape())),
-              fmt::format("it takes {} {}", dtype_name(a.dtype()), shape_to_string(shape)));
+              fmt::format("it takes {} {}", dtype_name(a.dtype()), shape_to_string(shape)),
+              "expand() the source to that shape, or to() that dtype");
 }
 
 /// The part of the source that the index covers; the source may be larger.
@@ -441,7 +442,8 @@ void require_beside(std::string_view op, const LocalTensor& a, int dim, const Lo
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} of a tensor of shape {} along dim {} with positions of shape {}",
                             op, shape_to_string(a.shape()), dim, shape_to_string(index.shape())),
-                "they have as many dims, and are no larger in the others");
+                "they have as many dims, and are no larger in the others",
+                fmt::format("positions of {} dims, by unsqueeze() or expand()", a.dim()));
   }
   check_positions_into(op, a, dim, index);
 }

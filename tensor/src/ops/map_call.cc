@@ -21,9 +21,24 @@ constexpr bool is_half_dtype(DType dtype) {
   return dtype == DType::f16 || dtype == DType::bf16;
 }
 
+/// A reason for refusing all others.
+const char* taken_by(Domain domain) {
+  switch (domain) {
+    case Domain::integers:
+      return "it takes integers";
+    case Domain::integers_and_bool:
+      return "it takes integers and bool";
+    case Domain::floating:
+      return "it takes floating point numbers";
+    default:
+      return "truth values are no numbers here";
+  }
+}
+
 [[noreturn]] void refuse_dtype(const MapOperator& op, DType dtype, const char* remedy) {
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("{} does not take {} tensors", op.name, dtype_name(dtype)), "", remedy);
+              fmt::format("{} does not take {} tensors", op.name, dtype_name(dtype)),
+              taken_by(op.domain), remedy);
 }
 
 /// In which the result is, before it is called bool.
@@ -80,7 +95,7 @@ const LocalTensor& first_tensor(const MapOperator& op, Operands operands) {
     if (!operand.is_number()) return operand.tensor();
   }
   throw Error(ErrorCode::kInvalidArgument, fmt::format("{} of numbers only", op.name),
-              "one operand at least must be a tensor");
+              "one operand at least must be a tensor", "tensor(x) of one of them");
 }
 
 /// The numbers of a call, as elements.

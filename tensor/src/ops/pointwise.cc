@@ -105,7 +105,7 @@ bool is_number_or_none(const std::optional<Operand>& bound) {
 void require_bound(const std::optional<Operand>& low, const std::optional<Operand>& high) {
   if (low || high) return;
   throw base::Error(base::ErrorCode::kInvalidArgument, "clamp without a bound",
-                    "one of low and high must be there");
+                    "one of low and high must be there", "a low or a high bound");
 }
 
 }  // namespace
@@ -354,12 +354,12 @@ LocalTensor hardtanh(const LocalTensor& a, Scalar low, Scalar high) {
   if (a.dtype() == DType::u8 && low.to_double() < 0) {
     throw base::Error(base::ErrorCode::kInvalidArgument,
                       fmt::format("hardtanh of a uint8 tensor from {}", low.to_double()),
-                      "that dtype has no negative numbers");
+                      "that dtype has no negative numbers", "to() a signed dtype, or a bound of 0");
   }
   if (low.to_double() > high.to_double()) {
     throw base::Error(base::ErrorCode::kInvalidArgument,
                       fmt::format("hardtanh from {} to {}", low.to_double(), high.to_double()),
-                      "the lower bound is above the upper one");
+                      "the lower bound is above the upper one", "the bounds in the other order");
   }
   // The bounds are of the tensor's dtype.
   const MapNumbers bounds{

@@ -26,7 +26,7 @@ LocalTensor triangle(std::string_view op, const LocalTensor& a, std::int64_t dia
   if (a.dim() < 2) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} of a tensor of shape {}", op, shape_to_string(a.shape())),
-                "it takes matrices: two dims at least");
+                "it takes matrices: two dims at least", "unsqueeze(0) for a matrix of one row");
   }
   const LocalTensor out = a.clone();
   const std::int64_t rows = a.size(-2), columns = a.size(-1);
@@ -67,7 +67,10 @@ LocalTensor flip(const LocalTensor& a, const std::vector<int>& dims) {
   for (const int dim : dims) {
     const auto d = static_cast<std::size_t>(normalize_dim(dim, a.shape().size()));
     if (seen[d]) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("flip was given dim {} twice", d));
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("flip of a tensor of shape {} was given dim {} twice",
+                              shape_to_string(a.shape()), d),
+                  "a dim is turned once", "each dim once; a negative one counts from the last");
     }
     seen[d] = true;
   }
@@ -96,7 +99,9 @@ LocalTensor roll(const LocalTensor& a, const std::vector<std::int64_t>& shifts,
   }
   if (dims.size() != shifts.size() || dims.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("roll by {} shifts along {} dims", shifts.size(), dims.size()));
+                fmt::format("roll of a tensor of shape {} by {} shifts along {} dims",
+                            shape_to_string(a.shape()), shifts.size(), dims.size()),
+                "each dim has its shift", "a shift for each dim, or one shift and no dims");
   }
   LocalTensor rolled = a;
   for (std::size_t i = 0; i < dims.size(); ++i) {
@@ -117,7 +122,8 @@ Shape padded_shape(const Shape& shape, const std::vector<std::int64_t>& pads) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("pad of a tensor of shape {} by {} numbers", shape_to_string(shape),
                             pads.size()),
-                "it takes two for each dim that is padded");
+                "it takes two for each dim that is padded",
+                "before and after the last dim, then those of the dim before it");
   }
   Shape padded = shape;
   for (std::size_t i = 0; i < pads.size() / 2; ++i) {
@@ -126,13 +132,14 @@ Shape padded_shape(const Shape& shape, const std::vector<std::int64_t>& pads) {
     if (before < -size || after < -size ||
         size + std::min<std::int64_t>(before, 0) + std::min<std::int64_t>(after, 0) < 0) {
       throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("pad of a dim of {} elements by {} and {}", size, before, after),
-                  "fewer than none are left");
+                  fmt::format("pad of a tensor of shape {}: {} elements by {} and {}",
+                              shape_to_string(shape), size, before, after),
+                  "fewer than none are left", "crop less than the dim has");
     }
     if (__builtin_add_overflow(size, before, &size) || __builtin_add_overflow(size, after, &size)) {
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("pad of a dim by {} and {}", before, after),
-                  "it has more elements than 63 bits count");
+                  "it has more elements than 63 bits count", "smaller pads");
     }
   }
   return padded;

@@ -38,7 +38,8 @@ std::vector<bool> marked_dims(std::string_view name, const std::vector<int>& dim
     if (rank == 0 && (dim == 0 || dim == -1)) continue;
     const std::size_t d = static_cast<std::size_t>(normalize_dim(dim, rank));
     if (marked[d]) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("{} was given dim {} twice", name, d));
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("{} was given dim {} twice", name, d),
+                  "a dim is reduced once", "each dim once; a negative one counts from the last");
     }
     marked[d] = true;
   }
@@ -98,7 +99,8 @@ void require_elements(std::string_view name, const LocalTensor& a, const Plan& p
   if (plan.count != 0) return;
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("{} of no elements: shape {}", name, shape_to_string(a.shape())),
-              "an empty tensor has no such element");
+              "an empty tensor has no such element",
+              "ask numel() first, or a dim that has elements");
 }
 
 LocalTensor extreme(const Reducer& reducer, const LocalTensor& a, const std::vector<int>& dims,
@@ -112,7 +114,8 @@ LocalTensor index_of(const Reducer& reducer, const LocalTensor& a, const std::ve
                      KeepDims keepdim) {
   if (a.dtype() == DType::boolean) {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} does not take bool tensors", reducer.name), "",
+                fmt::format("{} does not take bool tensors", reducer.name),
+                "truth values are no numbers here",
                 "to(DType::u8) first, or max() along a dim, which gives indices, too");
   }
   const Plan plan = plan_reduction(reducer.name, a, dims, keepdim);

@@ -107,7 +107,7 @@ Sorted topk(const LocalTensor& a, std::int64_t k, int dim, SortOrder direction) 
   if (k < 0 || k > size) {
     throw base::Error(base::ErrorCode::kInvalidArgument,
                       fmt::format("topk of {} elements along dim {}", k, dim),
-                      fmt::format("the dim has {}", size));
+                      fmt::format("the dim has {}", size), fmt::format("k from 0 to {}", size));
   }
   if (a.dim() == 0 && k == 0) {
     return {empty({}, {a.dtype(), a.device()}), empty({}, {DType::i64, a.device()})};
