@@ -2,6 +2,7 @@
 // that it gives, beside its post or in messages, and the others follow it.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -110,6 +111,57 @@ TEST_P(ParcelsTest, PartsOfAnyLengthsComeWhicheverWayTheirGiverChooses) {
       group.all_reduce(sum);
       EXPECT_EQ(sum.item(), group.size());
     }
+  });
+}
+
+/// All give three elements to each rank, but for one, whose parts differ.
+struct UnevenPlan {
+  int uneven;
+  std::int64_t times;
+  int call;
+  LocalTensor part(int giver, int taker) const {
+    return flat_full(count(giver, taker), number_for(call, giver, taker));
+  }
+  LocalTensor room(int giver, int taker) const { return flat_full(count(giver, taker), -1); }
+
+ private:
+  std::int64_t count(int giver, int taker) const {
+    return giver == uneven ? times * (taker + 1) : 3;
+  }
+};
+
+void exchange_unevenly(const ProcessGroup& group, const UnevenPlan& plan) {
+  Tensors parts, rooms;
+  for (int peer = 0; peer < group.size(); ++peer) {
+    parts.push_back(plan.part(group.rank(), peer));
+    rooms.push_back(plan.room(peer, group.rank()));
+  }
+  const LocalTensor own = plan.room(plan.uneven, group.rank());
+  const bool is_root = group.rank() == plan.uneven;
+  group.all_to_all(rooms, parts);
+  group.scatter(own, is_root ? parts : Tensors(), plan.uneven);
+  for (int peer = 0; peer < group.size(); ++peer)
+    EXPECT_TRUE(equal(rooms[static_cast<std::size_t>(peer)], plan.part(peer, group.rank())))
+        << "call " << plan.call << ", from " << peer;
+  EXPECT_TRUE(equal(own, plan.part(plan.uneven, group.rank()))) << "call " << plan.call;
+}
+
+// Who gives and expects short parts of one length begins as by posts, and goes on otherwise when it
+// sees that a peer's differ; if another rank is late, too, as an operation.
+TEST(ParcelsLateTest, PartsOfOtherLengthsComeAlsoWhereARankIsLate) {
+  constexpr int kRanks = 4, kNobody = kRanks;
+  run_ranks(kRanks, [](const ProcessGroup& group) {
+    int call = 0;
+    for (const std::int64_t times : {1, 80, 5000})
+      for (int uneven = 0; uneven < kRanks; ++uneven)
+        for (int late = 0; late <= kNobody; ++late) {
+          const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
+          // The others wait in vain for longer than the short way does.
+          while (group.rank() == late && std::chrono::steady_clock::now() < end) {
+          }
+          exchange_unevenly(group, {uneven, times, call++});
+          group.barrier();
+        }
   });
 }
 
