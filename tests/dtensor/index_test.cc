@@ -460,8 +460,16 @@ TEST(IndexTest, EdgesAreThoseOfPyTorch) {
   EXPECT_TRUE(equal(tril(x, INT64_MAX), x));
   EXPECT_TRUE(equal(triu(x, INT64_MIN), x));
   const Tensor line = tensor({1., 2., 3.});
-  expect_refused([&] { pad(line, {-4, 2}); }, "pad of a dim of 3 elements by -4 and 2");
-  expect_refused([&] { pad(line, {5, -6}); }, "pad of a dim of 3 elements by 5 and -6");
+  expect_refused(
+      [&] {
+        pad(line, {-4, 2});
+      },
+      "pad of a tensor of shape [3]: 3 elements by -4 and 2");
+  expect_refused(
+      [&] {
+        pad(line, {5, -6});
+      },
+      "pad of a tensor of shape [3]: 3 elements by 5 and -6");
   expect_refused([&] { pad(line, {INT64_MAX, 1}); }, "more elements than 63 bits count");
   EXPECT_TRUE(equal(pad(line, {4, -3}), zeros({4})));
   EXPECT_TRUE(equal(one_hot(tensor({1}), -1), tensor({{0, 1}})));
