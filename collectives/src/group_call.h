@@ -31,7 +31,7 @@ class GroupCall {
   GroupCall(GroupCore&, OpKind, CallOptions&&, const base::CallSite&) = delete;
   /// Leaves by an exception: what was counted will not come, and the peers of a collective are
   /// told, unless the group has failed already.
-  ~GroupCall() {
+  [[gnu::always_inline]] ~GroupCall() {
     if (armed_ && std::uncaught_exceptions() > exceptions_) tell_of_exception();
   }
   GroupCall(const GroupCall&) = delete;
@@ -138,7 +138,7 @@ class GroupCall {
   Work start(Collective collective);
   /// @throws Error for a timeout of nothing, a factor too many or too few, and for what the backend
   /// lacks
-  void require_possible() const {
+  [[gnu::always_inline]] void require_possible() const {
     if (options_.timeout) require_timeout(*options_.timeout, op_kind_name(print.kind));
     if ((print.reduce_op == ReduceOp::premul_sum) != options_.factor.has_value())
       require_factor(print.reduce_op, options_.factor);

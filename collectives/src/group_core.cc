@@ -29,8 +29,7 @@ void GroupCore::refuse(const LocalTensor& tensor, std::string_view what) const {
   throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is an undefined tensor", what));
 }
 
-Backend& GroupCore::backend_for(tensors::Device device, std::string_view what) const {
-  if (Backend* backend = backend_of(device.type)) return *backend;
+void GroupCore::refuse(tensors::Device device, std::string_view what) const {
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("{} is on {}, and group '{}' has no backend for it: its backend is '{}'",
                           what, device.to_string(), options_.name, spec_.to_string()),

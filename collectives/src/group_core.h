@@ -84,7 +84,11 @@ class GroupCore {
     refuse(tensor, what);
   }
   /// @throws the same, for the device
-  Backend& backend_for(tensors::Device device, std::string_view what) const;
+  Backend& backend_for(tensors::Device device, std::string_view what) const {
+    if (Backend* const backend = backend_of(device.type)) [[likely]]
+      return *backend;
+    refuse(device, what);
+  }
   GroupShape shape(tensors::DeviceType type) const {
     return {rank(), size(), type, spec_.of(type)};
   }
@@ -131,6 +135,7 @@ class GroupCore {
 
  private:
   [[noreturn]] void refuse(const LocalTensor& tensor, std::string_view what) const;
+  [[noreturn]] void refuse(tensors::Device device, std::string_view what) const;
   void remember(const base::CallSite& site);
 
   const GroupOptions options_;

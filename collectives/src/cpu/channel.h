@@ -64,6 +64,10 @@ class ReceiveChannel {
   virtual std::size_t most_at_once() const { return 0; }
   /// Whether read() would give so many bytes now, as far as shared memory tells.
   virtual bool has(std::size_t) { return false; }
+  /// The next bytes where they lie, of which has() is true. @return null: not in one piece
+  virtual const std::byte* front(std::size_t) { return nullptr; }
+  /// Drops what front() has shown, and fills `target` with what follows. has() is true of both.
+  virtual void read_behind(std::size_t /*shown*/, std::span<std::byte> /*target*/) {}
   /// The connection has ended; nothing more will come.
   virtual bool broken() const { return false; }
   /// Nothing is there now. Of shared memory only, where what was sent can be seen at once.

@@ -138,8 +138,29 @@ bool DeliverySteps::send_message(int peer, SendChannel& channel, std::span<std::
   return !unsent_;
 }
 
+void DeliverySteps::give_whole(int peer, SendChannel& channel, Bytes part, const Fingerprint& print,
+                               GroupChannels& channels) {
+  OutgoingMessage message(peer, print, 0, part, OutgoingMessage::kNeverLent);
+  channels.count_sent(peer, kLane, message.step(channel));
+}
+
+bool DeliverySteps::take_whole(int peer, ReceiveChannel& channel, std::span<std::byte> target,
+                               const Fingerprint& print, GroupChannels& channels) {
+  const std::byte* const front = channel.front(sizeof(MessageHeader));
+  if (front == nullptr) return false;
+  MessageHeader header;
+  std::memcpy(&header, front, sizeof(header));
+  if (!announces(header, target.size(), print)) return false;
+  channel.read_behind(sizeof(header), target);
+  channels.count_received(peer, kLane, {sizeof(header) + target.size(), target.size()});
+  return true;
+}
+
 bool DeliverySteps::receive_message(int peer, ReceiveChannel& channel, std::span<std::byte> target,
                                     const Fingerprint& print, GroupChannels& channels) {
+  if (!begun_.is_begun() && channel.has(sizeof(MessageHeader) + target.size()) &&
+      take_whole(peer, channel, target, print, channels))
+    return true;
   Progress progress;
   if (!begun_.has_header()) progress = begun_.step_header(channel);
   const bool is_awaited = begun_.has_header() && announces(begun_.header(), target.size(), print);

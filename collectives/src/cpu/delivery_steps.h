@@ -50,14 +50,14 @@ class DeliverySteps {
   /// @throws as Parcels::take()
   bool receive(const Deliveries& all, const CollectiveView& collective, GroupChannels& channels);
 
-  /// One message of those that send() would send. @param channel to the peer
-  /// @return whether all of it is written
-  bool send_message(int peer, SendChannel& channel, std::span<std::byte> part,
-                    const Fingerprint& print, GroupChannels& channels);
-  /// One of those that receive() would take. @param channel from the peer
-  /// @return whether all of it has come
-  bool receive_message(int peer, ReceiveChannel& channel, std::span<std::byte> target,
-                       const Fingerprint& print, GroupChannels& channels);
+  /// One message of a call that has no other, without the state of one that is under way.
+  /// @param channel which has_room() for it
+  static void give_whole(int peer, SendChannel& channel, Bytes part, const Fingerprint& print,
+                         GroupChannels& channels);
+  /// The same of one that has come. @param channel which has() it
+  /// @return false: it is not the awaited one, or its header not in one piece; nothing was done
+  static bool take_whole(int peer, ReceiveChannel& channel, std::span<std::byte> target,
+                         const Fingerprint& print, GroupChannels& channels);
 
   /// So many messages are written whole, in the order of the deliveries.
   int sent() const { return sent_; }
@@ -73,6 +73,12 @@ class DeliverySteps {
  private:
   bool can_begin_messages(const Deliveries& all, const CollectiveView& collective,
                           std::size_t least_lent, GroupChannels& channels) const;
+  /// @param channel to the peer @return whether all of it is written
+  bool send_message(int peer, SendChannel& channel, std::span<std::byte> part,
+                    const Fingerprint& print, GroupChannels& channels);
+  /// @param channel from the peer @return whether all of it has come
+  bool receive_message(int peer, ReceiveChannel& channel, std::span<std::byte> target,
+                       const Fingerprint& print, GroupChannels& channels);
   bool sends_messages() const { return parcels_ == nullptr || parcels_->are_in_messages(); }
   /// Where a part that is received goes.
   std::span<std::byte> target(const Deliveries& all, const CollectiveView& collective,

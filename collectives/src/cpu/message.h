@@ -97,6 +97,7 @@ class OutgoingMessage {
 /// A message's way in: first the header; then its reader says where the payload goes.
 class IncomingMessage {
  public:
+  bool is_begun() const { return header_done_ != 0; }
   bool has_header() const { return header_done_ == sizeof(header_); }
   const MessageHeader& header() const { return header_; }
   bool complete() const { return has_header() && payload_done_ == header_.bytes; }

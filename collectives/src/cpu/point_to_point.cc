@@ -76,17 +76,31 @@ Taken PointToPoint::receive_now(const ShortMessage& message, GroupChannels& chan
   const auto count = [&](const Progress& progress) {
     channels.count_received(message.peer, Lane::point_to_point, progress);
   };
+  const std::size_t bytes = message.buffer.bytes();
+  const std::span<std::byte> target(static_cast<std::byte*>(message.buffer.data), bytes);
+  const auto is_awaited = [&](const MessageHeader& header) {
+    return header.tag == message.tag && header.lent_at == 0 &&
+           is_asked_for(header, message.fingerprint, bytes);
+  };
+  // In one look, as a rule.
+  if (!peer.incoming.is_begun() && channel->has(sizeof(MessageHeader) + bytes)) {
+    if (const std::byte* const front = channel->front(sizeof(MessageHeader))) {
+      MessageHeader header;
+      std::memcpy(&header, front, sizeof(header));
+      if (is_awaited(header)) {
+        channel->read_behind(sizeof(header), target);
+        count({sizeof(header) + bytes, bytes});
+        return Taken::done;
+      }
+    }
+  }
   if (!peer.incoming.has_header()) count(peer.incoming.step_header(*channel));
   if (!peer.incoming.has_header()) return Taken::not_yet;
-  const MessageHeader& header = peer.incoming.header();
-  const std::size_t bytes = message.buffer.bytes();
   // An operation says what is wrong, and waits for what is long.
-  if (header.tag != message.tag || header.lent_at != 0 || bytes > channel->most_at_once() ||
-      !is_asked_for(header, message.fingerprint, bytes))
+  if (bytes > channel->most_at_once() || !is_awaited(peer.incoming.header()))
     return Taken::other_way;
   if (!channel->has(bytes)) return Taken::not_yet;
-  count(
-      peer.incoming.step_payload(*channel, {static_cast<std::byte*>(message.buffer.data), bytes}));
+  count(peer.incoming.step_payload(*channel, target));
   peer.incoming.begin_next();
   return Taken::done;
 }

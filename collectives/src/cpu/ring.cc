@@ -128,14 +128,32 @@ std::size_t RingReceiveChannel::read(std::span<std::byte> target) {
                                         std::size_t{ring_.capacity - position}, kPublishBytes});
     std::memcpy(target.data() + filled, ring_.bytes() + position, count);
     filled += count;
-    read_ += count;
-    // A producer that waits has filled the ring, so that this comes before all of it is read.
-    if (read_ - published_ < untold_bytes(ring_)) continue;
-    ring_.read.store(read_, std::memory_order_seq_cst);
-    published_ = read_;
-    peer_.ring_sleepers();
+    note_read(count);
   }
   return filled;
+}
+
+void RingReceiveChannel::note_read(std::size_t bytes) {
+  read_ += bytes;
+  // A producer that waits has filled the ring, so that this comes before all of it is read.
+  if (read_ - published_ < untold_bytes(ring_)) return;
+  ring_.read.store(read_, std::memory_order_seq_cst);
+  published_ = read_;
+  peer_.ring_sleepers();
+}
+
+const std::byte* RingReceiveChannel::front(std::size_t bytes) {
+  const std::size_t position = read_ & (ring_.capacity - 1);
+  return ring_.capacity - position >= bytes ? ring_.bytes() + position : nullptr;
+}
+
+void RingReceiveChannel::read_behind(std::size_t shown, std::span<std::byte> target) {
+  const std::size_t position = (read_ + shown) & (ring_.capacity - 1);
+  const std::size_t until_end = std::min<std::size_t>(target.size(), ring_.capacity - position);
+  if (until_end != 0) std::memcpy(target.data(), ring_.bytes() + position, until_end);
+  if (until_end != target.size())
+    std::memcpy(target.data() + until_end, ring_.bytes(), target.size() - until_end);
+  note_read(shown + target.size());
 }
 
 bool RingSendChannel::can_lend(Bytes payload) const {

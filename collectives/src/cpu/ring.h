@@ -83,6 +83,8 @@ class RingReceiveChannel : public ReceiveChannel {
   std::size_t read(std::span<std::byte> target) override;
   std::size_t most_at_once() const override;
   bool has(std::size_t bytes) override;
+  const std::byte* front(std::size_t bytes) override;
+  void read_behind(std::size_t shown, std::span<std::byte> target) override;
   std::size_t fetch(std::span<std::byte> target, std::uint64_t address) override;
   void give_back() override;
   bool broken() const override { return broken_; }
@@ -91,6 +93,8 @@ class RingReceiveChannel : public ReceiveChannel {
  private:
   /// Takes what the next mark says, if it is there. More may lie behind it.
   bool hear_written();
+  /// The producer learns it once it is worth while.
+  void note_read(std::size_t bytes);
 
   RingHeader& ring_;
   Doorbell& peer_;

@@ -242,9 +242,8 @@ bool GroupEngine::pass_one_now(const CollectiveView& collective, Deadline::Durat
     SendChannel* const to = gives ? with_room_for(peer, bytes.size()) : nullptr;
     ReceiveChannel* const from = gives ? nullptr : with_whole_of(peer, bytes.size());
     if (to == nullptr && from == nullptr) return false;
-    DeliverySteps steps;
-    const bool is_over = gives ? steps.send_message(peer, *to, bytes, print, channels_)
-                               : steps.receive_message(peer, *from, bytes, print, channels_);
+    if (gives) DeliverySteps::give_whole(peer, *to, bytes, print, channels_);
+    const bool is_over = gives || DeliverySteps::take_whole(peer, *from, bytes, print, channels_);
     if (says_ways_) log_way(collective, situation_of(collective), Way::messages);
     note(print, Lane::prompt);
     if (collective.short_call != nullptr) collective.short_call->count(bytes.size());
@@ -254,7 +253,7 @@ bool GroupEngine::pass_one_now(const CollectiveView& collective, Deadline::Durat
       record.passed(number);
       return true;
     }
-    rest = begin_rest(collective, Way::messages, steps, number, timeout);
+    rest = begin_rest(collective, Way::messages, DeliverySteps(), number, timeout);
   }
   wait(*rest, Deadline::never());
   return true;

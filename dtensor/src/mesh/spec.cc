@@ -11,7 +11,8 @@ namespace dtrun::dtensor {
 Spec::Spec(base::Counted<SpecBody> body) : body_(body.give_up()) {}
 
 SpecBody* Spec::shared(SpecBody* body) {
-  return body->share().give_up();
+  // Who copies a spec owns one: unlike share(), this need not ask.
+  return base::Counted<SpecBody>::share(body).give_up();
 }
 
 void Spec::drop(SpecBody* body) noexcept {

@@ -43,6 +43,15 @@ struct Moved {
                                            options, call);
 }
 
+/// The same of a crossing that is_plain.
+[[gnu::always_inline]] inline collectives::Work cross_plainly(
+    const Crossing& crossing, const LocalTensor& local, const LocalTensor& result,
+    const collectives::CallOptions& options, const base::CallSite& call) {
+  const Moved whole{{&local, crossing.sent.peers.size()},
+                    {&result, crossing.received.peers.size()}};
+  return exchange(crossing, local.device(), whole, options, call);
+}
+
 /// Sends this rank's parcels and receives its own.
 /// @param local this rank's part of what the messages start from
 /// @param result of this rank's part of where they lead
@@ -50,11 +59,7 @@ struct Moved {
 collectives::Work cross(const Crossing& crossing, const LocalTensor& local,
                         const LocalTensor& result, const collectives::CallOptions& options,
                         const base::CallSite& call, const PartPatterns* patterns = nullptr) {
-  if (crossing.is_plain) {
-    const Moved whole{{&local, crossing.sent.peers.size()},
-                      {&result, crossing.received.peers.size()}};
-    return exchange(crossing, local.device(), whole, options, call);
-  }
+  if (crossing.is_plain) return cross_plainly(crossing, local, result, options, call);
   CrossedParts parts = patterns != nullptr && patterns->are_of(local)
                            ? patterns->over(local, result)
                            : CrossedParts(crossing, local, result);
@@ -213,8 +218,12 @@ LocalTensor redistribute_again(const Spec& from, const KeptCrossing& kept,
   try {
     LocalTensor result = kept.pattern().over(
         tensors::Storage::allocate(kept.pattern().storage()->bytes(), local.device()));
-    cross(kept.crossing(), local, result, {}, Cause::site_of_call(),
-          kept.parts() ? &*kept.parts() : nullptr);
+    const base::CallSite call = Cause::site_of_call();
+    if (kept.parts()) {
+      cross(kept.crossing(), local, result, {}, call, &*kept.parts());
+    } else {
+      cross_plainly(kept.crossing(), local, result, {}, call);
+    }
     return result;
   } catch (const base::Error& error) {
     tell_own_side(from, kept.to(), error);

@@ -45,7 +45,7 @@ class KeptCrossing {
   const Crossing& crossing() const { return *crossing_; }
   /// Of the result's shape and dtype, without memory for them.
   const tensors::LocalTensor& pattern() const { return pattern_; }
-  /// None of a plain crossing.
+  /// None of a crossing that is_plain.
   const std::optional<PartPatterns>& parts() const { return parts_; }
 
  private:

@@ -162,7 +162,8 @@ const KeptCrossing* Tensor::repeated_move(const DeviceMesh& mesh,
                             placements);
 }
 
-Tensor Tensor::moved_by(const KeptCrossing& kept, Site site) const {
+// Inlined: a call would take as long as a part of a short message.
+[[gnu::always_inline]] inline Tensor Tensor::moved_by(const KeptCrossing& kept, Site site) const {
   const Cause cause("redistribute", Cause::Wish::asked, site);
   LocalTensor moved = redistribute_again(spec(), kept, local());
   // Without another look at shape and dtype.
