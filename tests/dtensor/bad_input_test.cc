@@ -7,35 +7,19 @@
 #include <filesystem>
 #include <fstream>
 
-#include "dtensor/refusal.h"
+#include "dtensor/explained.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/ops/reduction.h"
+#include "dtrun/dtensor/ops/rows.h"
 #include "dtrun/tensor/cuda.h"
 #include "support/rank_threads.h"
 #include "tensor/simulated_devices.h"
 
 namespace dtrun::dtensor {
 namespace {
-
-using Words = std::initializer_list<const char*>;
-
-/// The error has all of the words, a reason and a remedy.
-void expect_explained(const std::function<void()>& call, Words words) {
-  try {
-    call();
-    FAIL() << "no error: " << *words.begin();
-  } catch (const base::Error& error) {
-    EXPECT_EQ(error.code(), base::ErrorCode::kInvalidArgument);
-    for (const char* word : words)
-      EXPECT_NE(std::string(error.what()).find(word), std::string::npos)
-          << "no '" << word << "' in: " << error.what();
-    EXPECT_FALSE(error.why().empty()) << error.what();
-    EXPECT_FALSE(error.remedy().empty()) << error.what();
-  }
-}
 
 /// On ranks that are threads, each in step with the others afterwards.
 void on_two_ranks(const std::function<void(const DeviceMesh& mesh)>& calls) {
@@ -101,6 +85,42 @@ TEST(BadInputTest, DimsOutOfRange) {
   };
   of(ones({2, 3}));
   on_two_ranks([&](const DeviceMesh& mesh) { of(ones({2, 3}, mesh, {Shard(0)})); });
+}
+
+/// What the error says first.
+std::string summary_of(const std::function<void()>& call) {
+  try {
+    call();
+    return "no error";
+  } catch (const base::Error& error) {
+    return error.summary();
+  }
+}
+
+TEST(BadInputTest, WhatIsMadeOfOtherOperatorsIsToldByItsOwnName) {
+  const Tensor x = ones({2, 3}), beyond = tensor({1, 4});
+  const auto told = summary_of;
+  EXPECT_EQ(told([&] {
+              linear(x, ones({4, 5}));
+            }),
+            "linear of input f32[2, 3] and weight f32[4, 5]");
+  EXPECT_EQ(told([&] {
+              linear(x, ones({4, 3}), ones(5));
+            }),
+            "linear of input f32[2, 3], weight f32[4, 3] and bias f32[5]");
+  EXPECT_EQ(told([&] { mse_loss(x, ones(4)); }), "mse_loss of input f32[2, 3] and target f32[4]");
+  EXPECT_EQ(told([&] { embedding(beyond, x); }),
+            "embedding of positions i64[2] and table f32[2, 3]");
+  EXPECT_EQ(told([&] { stack({x, x}, 7); }), "stack of f32[2, 3], f32[2, 3]");
+  EXPECT_EQ(told([&] { x.add_(ones(4)); }), "add_ of f32[2, 3] and f32[4]");
+  EXPECT_EQ(told([&] { x.select(0, 5); }), "select of f32[2, 3]");
+  EXPECT_EQ(told([&] { mse_loss(x, Tensor()); }),
+            "mse_loss was given an undefined tensor as its target");
+  on_two_ranks([&](const DeviceMesh& mesh) {
+    const Tensor cut = ones({2, 3}, mesh, {Shard(0)});
+    EXPECT_EQ(told([&] { mse_loss(cut, ones({4}, mesh, {Replicate()})); }),
+              "mse_loss of input f32[2, 3] on (2): [S(0)] and target f32[4] on (2): [R]");
+  });
 }
 
 TEST(BadInputTest, NegativeSizes) {

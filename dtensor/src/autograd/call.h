@@ -34,7 +34,8 @@ class PerInput {
   const std::span<T> all_;
 };
 
-/// Rethrows the error with the operator and its operands added.
+/// Rethrows the error with the operator and its operands added; within a named call, which tells
+/// its own, as it is.
 [[noreturn]] void tell_call(std::string_view op, std::span<const Tensor* const> inputs,
                             const base::Error& error);
 

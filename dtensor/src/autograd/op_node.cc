@@ -8,7 +8,6 @@
 #include "dispatch/choice.h"
 #include "dispatch/dispatch.h"
 #include "dtrun/base/error.h"
-#include "dtrun/base/user_frame.h"
 
 namespace dtrun::dtensor {
 
@@ -66,41 +65,6 @@ OpNodeBase::OpNodeBase(std::string_view name, std::span<const Tensor* const> inp
     saved_.push_back(i < 32 && (saves.inputs >> i & 1U) != 0 ? Saved::of(input) : Saved{});
   }
   sequence_ = next_sequence();
-}
-
-/// Adds to another rank's error in which operator this rank waited.
-void tell_place(std::string_view op, const base::Error& error) {
-  constexpr std::string_view kWords = "this rank was in ";
-  const bool is_told = error.why().find(kWords) != std::string::npos;
-  const std::string frame = is_told ? "" : base::user_frame();
-  if (frame.empty()) throw;
-  throw Error(error.code(), error.summary(),
-              error.why() + (error.why().empty() ? "" : "; ") + std::string(kWords) +
-                  std::string(op) + " at " + frame,
-              error.remedy());
-}
-
-void tell_call(std::string_view op, std::span<const Tensor* const> inputs,
-               const base::Error& error) {
-  // Errors of failed peers and of differing calls are complete, and some errors name the operator
-  // and how its operands lie already.
-  if (error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kPeerFailed)
-    tell_place(op, error);
-  if (error.code() != ErrorCode::kInvalidArgument) throw;
-  const auto has_placements = [&](const Tensor* input) {
-    return !input->is_distributed() ||
-           std::string_view(error.what()).find(input->spec().to_string()) != std::string_view::npos;
-  };
-  if (error.summary().starts_with(op) && std::ranges::all_of(inputs, has_placements)) throw;
-  std::string call;
-  for (const Tensor* const input : inputs) {
-    call += (call.empty() ? "in " + std::string(op) + " of " : " and ") +
-            (input->is_distributed() ? input->spec().to_string()
-                                     : std::string(tensors::dtype_short_name(input->dtype())) +
-                                           tensors::shape_to_string(input->shape()));
-  }
-  throw Error(error.code(), error.summary(), error.why() + (error.why().empty() ? "" : "; ") + call,
-              error.remedy());
 }
 
 namespace {

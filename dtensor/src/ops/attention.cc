@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "autograd/call.h"
+#include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
@@ -290,6 +291,19 @@ Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const
               Attend{sight, std::make_shared<LocalTensor>()});
 }
 
+Tensor attend_in_scope(const Tensor& query, const Tensor& key, const Tensor& value,
+                       const AttentionOptions& options) {
+  check_attention(query, key, value, options);
+  const AttentionScope* const scope = AttentionScope::innermost();
+  if (scope != nullptr && !query.is_distributed())
+    return scope->function(query, key, value, options);
+  if (!options.enable_gqa) return attend(query, key, value, options.attn_mask, options);
+  const std::int64_t heads = key.size(-3);
+  const Tensor result = attend(grouped(query, heads), key.unsqueeze(-3), value.unsqueeze(-3),
+                               grouped_mask(options.attn_mask, heads), options);
+  return flatten(result, -4, -3);
+}
+
 }  // namespace
 
 const AttentionScope* AttentionScope::innermost() {
@@ -302,15 +316,10 @@ const AttentionScope* AttentionScope::innermost() {
 
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const AttentionOptions& options) {
-  check_attention(query, key, value, options);
-  const AttentionScope* const scope = AttentionScope::innermost();
-  if (scope != nullptr && !query.is_distributed())
-    return scope->function(query, key, value, options);
-  if (!options.enable_gqa) return attend(query, key, value, options.attn_mask, options);
-  const std::int64_t heads = key.size(-3);
-  const Tensor result = attend(grouped(query, heads), key.unsqueeze(-3), value.unsqueeze(-3),
-                               grouped_mask(options.attn_mask, heads), options);
-  return flatten(result, -4, -3);
+  const CallArgument mask = CallArgument::if_given("attn_mask", options.attn_mask);
+  return named_call("scaled_dot_product_attention",
+                    {{"query", query}, {"key", key}, {"value", value}, mask},
+                    [&] { return attend_in_scope(query, key, value, options); });
 }
 
 }  // namespace dtrun::dtensor

@@ -1,6 +1,7 @@
 // Functions of several tensors that one pass computes: what optimizers and clipping are made of.
 #include <optional>
 
+#include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/tensor/ops.h"
@@ -304,38 +305,44 @@ Tensor hardsigmoid(const Tensor& a) {
   return call(kHardSigmoid, a);
 }
 Tensor relu6(const Tensor& a) {
-  return hardtanh(a, 0, 6);
+  return named_call("relu6", {{"input", a}}, [&] { return hardtanh(a, 0, 6); });
 }
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
-  return where(condition, a, beside(a, b));
+  return named_call("where", {{"condition", condition}, {"input", a}},
+                    [&] { return where(condition, a, beside(a, b)); });
 }
 Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
-  return where(condition, beside(b, a), b);
+  return named_call("where", {{"condition", condition}, {"other", b}},
+                    [&] { return where(condition, beside(b, a), b); });
 }
 Tensor where(const Tensor& condition, Scalar a, Scalar b) {
-  const Device device = condition.defined() ? condition.device() : Device();
-  return where(condition, Tensor(tensors::full({}, a, {a.dtype(), device})),
-               Tensor(tensors::full({}, b, {b.dtype(), device})));
+  return named_call("where", {{"condition", condition}}, [&] {
+    const Device device = condition.defined() ? condition.device() : Device();
+    return where(condition, Tensor(tensors::full({}, a, {a.dtype(), device})),
+                 Tensor(tensors::full({}, b, {b.dtype(), device})));
+  });
 }
 Tensor maximum(const Tensor& a, Scalar b) {
-  return maximum(a, beside(a, b));
+  return named_call("maximum", {{"input", a}}, [&] { return maximum(a, beside(a, b)); });
 }
 Tensor minimum(const Tensor& a, Scalar b) {
-  return minimum(a, beside(a, b));
+  return named_call("minimum", {{"input", a}}, [&] { return minimum(a, beside(a, b)); });
 }
 Tensor logical_and(const Tensor& a, Scalar b) {
-  return logical_and(a, beside(a, b));
+  return named_call("logical_and", {{"input", a}}, [&] { return logical_and(a, beside(a, b)); });
 }
 Tensor logical_or(const Tensor& a, Scalar b) {
-  return logical_or(a, beside(a, b));
+  return named_call("logical_or", {{"input", a}}, [&] { return logical_or(a, beside(a, b)); });
 }
 Tensor logical_xor(const Tensor& a, Scalar b) {
-  return logical_xor(a, beside(a, b));
+  return named_call("logical_xor", {{"input", a}}, [&] { return logical_xor(a, beside(a, b)); });
 }
 Tensor masked_fill(const Tensor& a, const Tensor& mask, Scalar value) {
-  if (!a.defined()) return where(mask, beside(a, value), a);
-  const Scalar element = element_of(a.dtype(), value);
-  return where(mask, Tensor(tensors::full({}, element, {a.dtype(), a.device()})), a);
+  return named_call("masked_fill", {{"input", a}, {"mask", mask}}, [&] {
+    if (!a.defined()) return where(mask, beside(a, value), a);
+    const Scalar element = element_of(a.dtype(), value);
+    return where(mask, Tensor(tensors::full({}, element, {a.dtype(), a.device()})), a);
+  });
 }
 
 }  // namespace dtrun::dtensor

@@ -3,6 +3,7 @@
 #include "dtrun/dtensor/ops/convolution.h"
 
 #include "autograd/call.h"
+#include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/basic.h"
 
@@ -132,22 +133,28 @@ std::string conv_operand(const Tensor& tensor) {
 
 Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias,
               const ConvOptions& options) {
-  if (input.dim() == 3) return conv2d(input.unsqueeze(0), weight, bias, options).squeeze(0);
-  // Before a size of it is read.
-  tensors::conv2d_shape(input.shape(), weight.shape(), options);
-  if (input.dtype() != weight.dtype() || !tensors::is_floating_point(input.dtype())) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "conv2d of images " + conv_operand(input) + " and weights " + conv_operand(weight),
-                "both have one floating point dtype", "to()");
-  }
-  if (bias.defined() && bias.shape() != Shape{weight.size(0)}) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "conv2d of weights " + conv_operand(weight) + " and a bias " + conv_operand(bias),
-                "it has a number for each output channel");
-  }
-  const Windows windows{options, {input.size(2), input.size(3)}, {weight.size(2), weight.size(3)}};
-  const Tensor result = convolved(input, weight, windows);
-  return bias.defined() ? add(result, bias.unsqueeze(-1).unsqueeze(-1)) : result;
+  return named_call(
+      "conv2d", {{"input", input}, {"weight", weight}, CallArgument::if_given("bias", bias)}, [&] {
+        if (input.dim() == 3) return conv2d(input.unsqueeze(0), weight, bias, options).squeeze(0);
+        // Before a size of it is read.
+        tensors::conv2d_shape(input.shape(), weight.shape(), options);
+        if (input.dtype() != weight.dtype() || !tensors::is_floating_point(input.dtype())) {
+          throw Error(
+              ErrorCode::kInvalidArgument,
+              "conv2d of images " + conv_operand(input) + " and weights " + conv_operand(weight),
+              "both have one floating point dtype", "to()");
+        }
+        if (bias.defined() && bias.shape() != Shape{weight.size(0)}) {
+          throw Error(
+              ErrorCode::kInvalidArgument,
+              "conv2d of weights " + conv_operand(weight) + " and a bias " + conv_operand(bias),
+              "it has a number for each output channel");
+        }
+        const Windows windows{
+            options, {input.size(2), input.size(3)}, {weight.size(2), weight.size(3)}};
+        const Tensor result = convolved(input, weight, windows);
+        return bias.defined() ? add(result, bias.unsqueeze(-1).unsqueeze(-1)) : result;
+      });
 }
 
 }  // namespace dtrun::dtensor

@@ -1,5 +1,6 @@
 // The greatest and the least, and where they are. A dim that goes may be cut: the extreme of the
 // parts' extremes is that of the whole, and a position is looked for where its element is.
+#include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -110,11 +111,11 @@ LocalTensor position_of_extreme(Locals in, const ReducedDims& a, const None&, co
   const LocalTensor in_part = position<kEnd>(part, kept);
   const Box& box = site.inputs[0].local_box();
   const LocalTensor in_whole =
-      a.dims.size() == 1 ? tensors::add(in_part, box.offsets[static_cast<std::size_t>(a.dims[0])])
-                         : tensors::full(in_part.shape(),
-                                         number_in_whole(in_part.to_vector_i64()[0],
-                                                         box, site.inputs[0].shape()),
-                                         {DType::i64, part.device()});
+      a.dims.size() == 1
+          ? tensors::add(in_part, box.offsets[static_cast<std::size_t>(a.dims[0])])
+          : tensors::full(in_part.shape(),
+                          number_in_whole(in_part.to_vector_i64()[0], box, site.inputs[0].shape()),
+                          {DType::i64, part.device()});
   return tensors::where(is_here, in_whole, nowhere);
 }
 
@@ -136,34 +137,40 @@ constexpr Op<ReducedDims> kPositionOfExtreme{
 
 template <End kEnd>
 Tensor extreme_of(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
-  return call(kExtreme<kEnd>, a, reduced_dims(kExtremeName<kEnd>, a, dims, keepdim));
+  return named_call(kExtremeName<kEnd>, {{"input", a}}, [&] {
+    return call(kExtreme<kEnd>, a, reduced_dims(kExtremeName<kEnd>, a, dims, keepdim));
+  });
 }
 
 template <End kEnd>
 Tensor position_in(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
-  const Cause cause(kPositionName<kEnd>, Cause::Wish::implied);
-  const NoGrad no_grad;
-  const ReducedDims reduced = reduced_dims(kPositionName<kEnd>, a, dims, keepdim);
-  require_some(kPositionName<kEnd>, a.shape(), reduced);
-  const Tensor x = without_partial(a);
-  if (!is_cut_along(x, reduced)) return call(kPosition<kEnd>, x, reduced);
-  const Tensor y = without_partial(extreme_of<kEnd>(x, reduced.dims, true));
-  Tensor found = without_partial(call(kPositionOfExtreme<kEnd>, x, y, reduced));
-  if (keepdim) return found;
-  for (std::size_t i = reduced.dims.size(); i-- > 0;) found = found.squeeze(reduced.dims[i]);
-  return found;
+  return named_call(kPositionName<kEnd>, {{"input", a}}, [&] {
+    const Cause cause(kPositionName<kEnd>, Cause::Wish::implied);
+    const NoGrad no_grad;
+    const ReducedDims reduced = reduced_dims(kPositionName<kEnd>, a, dims, keepdim);
+    require_some(kPositionName<kEnd>, a.shape(), reduced);
+    const Tensor x = without_partial(a);
+    if (!is_cut_along(x, reduced)) return call(kPosition<kEnd>, x, reduced);
+    const Tensor y = without_partial(extreme_of<kEnd>(x, reduced.dims, true));
+    Tensor found = without_partial(call(kPositionOfExtreme<kEnd>, x, y, reduced));
+    if (keepdim) return found;
+    for (std::size_t i = reduced.dims.size(); i-- > 0;) found = found.squeeze(reduced.dims[i]);
+    return found;
+  });
 }
 
 template <End kEnd>
 Extremes extremes_along(const Tensor& a, int dim, bool keepdim) {
-  const Cause cause(kEnd == End::greatest ? "max" : "min", Cause::Wish::implied);
-  const Tensor x = without_partial(a);
-  const Tensor compared = x.dtype() == DType::boolean ? x.to(DType::u8) : x;
-  const Tensor indices = position_in<kEnd>(compared, {dim}, true);
-  if (a.dim() == 0) return {a.clone(), indices};
-  const Tensor values = gather(x, dim, indices);
-  if (keepdim) return {values, indices};
-  return {values.squeeze(dim), indices.squeeze(dim)};
+  return named_call(kEnd == End::greatest ? "max" : "min", {{"input", a}}, [&]() -> Extremes {
+    const Cause cause(kEnd == End::greatest ? "max" : "min", Cause::Wish::implied);
+    const Tensor x = without_partial(a);
+    const Tensor compared = x.dtype() == DType::boolean ? x.to(DType::u8) : x;
+    const Tensor indices = position_in<kEnd>(compared, {dim}, true);
+    if (a.dim() == 0) return {a.clone(), indices};
+    const Tensor values = gather(x, dim, indices);
+    if (keepdim) return {values, indices};
+    return {values.squeeze(dim), indices.squeeze(dim)};
+  });
 }
 
 }  // namespace

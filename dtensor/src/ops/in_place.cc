@@ -116,6 +116,12 @@ void check_result(const char* op, const Tensor& target, const Tensor& result) {
               "which does not fit into it", "the form that makes a new tensor");
 }
 
+void tell_in_place(const char* op, const Tensor& target, Others others, const Error& error) {
+  std::vector<CallArgument> arguments = {{"", target}};
+  for (const Tensor* other : others) arguments.emplace_back("", *other);
+  tell_named_call(op, arguments, error);
+}
+
 const Tensor& unless_same(const Tensor& target, const Tensor& old, const Tensor& other) {
   return same(target, other) ? old : other;
 }

@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "autograd/named_call.h"
 #include "autograd/node.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/result_wish.h"
@@ -35,6 +36,10 @@ const Tensor& assign(const Tensor& target, const Tensor& result);
 /// An operand that is the target itself is read as it was.
 const Tensor& unless_same(const Tensor& target, const Tensor& old, const Tensor& other);
 
+/// Rethrows the error that is being handled, told of this call.
+[[noreturn]] void tell_in_place(const char* op, const Tensor& target, Others others,
+                                const base::Error& error);
+
 /// Calls the operation, whose result is to lie as the target does.
 template <typename Operation>
 Tensor wishing_for(const Tensor& target, Operation operation) {
@@ -48,10 +53,13 @@ Tensor wishing_for(const Tensor& target, Operation operation) {
 /// @param operation of the tensor as it was and the others @param kernel of the parts, in place; it
 /// is called where the parts are enough; nullptr: there is none
 template <typename Operation, typename Kernel>
-const Tensor& in_place(const char* name, const Tensor& target, Others others, Operation operation,
-                       Kernel kernel) {
+const Tensor& write_in_place(const char* name, const Tensor& target, Others others,
+                             Operation operation, Kernel kernel) {
+  if (!target.defined()) refuse_undefined(name, 0);
+  std::size_t argument = 0;
   for (const Tensor* other : others) {
-    if (!other->defined()) refuse_undefined(name, 1);
+    ++argument;
+    if (!other->defined()) refuse_undefined(name, argument);
   }
   check_writable(name, target);
   for (const Tensor* other : others) check_not_shared(name, target, *other);
@@ -65,6 +73,18 @@ const Tensor& in_place(const char* name, const Tensor& target, Others others, Op
   const Tensor result = wishing_for(target, [&] { return operation(old); });
   check_result(name, target, result);
   return assign(target, result);
+}
+
+/// The same, whose errors are told as the form's, not as the operation's.
+template <typename Operation, typename Kernel>
+const Tensor& in_place(const char* name, const Tensor& target, Others others, Operation operation,
+                       Kernel kernel) {
+  try {
+    const NamedCallScope scope;
+    return write_in_place(name, target, others, operation, kernel);
+  } catch (const base::Error& error) {
+    tell_in_place(name, target, others, error);
+  }
 }
 
 }  // namespace dtrun::dtensor::in_place_steps

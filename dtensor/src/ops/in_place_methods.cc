@@ -123,6 +123,48 @@ Tensor everywhere(const Tensor& number, const Tensor& target) {
       .expand(target.shape());
 }
 
+const Tensor& copy_into(const Tensor& target, const Tensor& source) {
+  check_writable("copy_", target);
+  check_not_shared("copy_", target, source);
+  if (!target.is_distributed() || source.is_distributed()) {
+    const Tensor whole = source.expand(target.shape());
+    if (!needs_graph(target, {})) return assign(target, whole);
+    return assign(target, overwritten(as_it_was(target, {}), whole));
+  }
+  if (source.numel() == 1) {
+    const Tensor whole = everywhere(source, target);
+    if (!needs_graph(target, {})) return assign(target, whole);
+    return assign(target, overwritten(as_it_was(target, {}), whole));
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              "copy_ of a local tensor of shape " + tensors::shape_to_string(source.shape()) +
+                  " into " + target.spec().to_string(),
+              "a local tensor of many elements has no place in it", "distribute_tensor() it");
+}
+
+const Tensor& fill_all(const Tensor& target, Scalar value) {
+  check_writable("fill_", target);
+  if (needs_graph(target, {})) {
+    const Tensor number = tensors::full({}, value, {target.dtype(), target.device()});
+    const Tensor all =
+        target.is_distributed() ? everywhere(number, target) : number.expand(target.shape());
+    return assign(target, overwritten(as_it_was(target, {}), all));
+  }
+  if (MoveObserver::rehearsing() || is_outside_mesh(target)) return target;
+  target.local().storage()->count_write();
+  if (target.is_distributed() && without_partials(target.placements()) != target.placements()) {
+    // The parts make up the value.
+    const NoGrad no_grad;
+    const Tensor number = tensors::full({}, value, {target.dtype(), target.device()});
+    target.local().copy_(everywhere(number, target)
+                             .redistribute(target.placements(), target.spec().shard_order())
+                             .local());
+  } else {
+    target.local().fill_(value);
+  }
+  return target;
+}
+
 }  // namespace
 
 const Tensor& InPlaceMethods::self() const {
@@ -445,45 +487,13 @@ const Tensor& InPlaceMethods::lerp_(const Tensor& end, const Tensor& weight) con
 }
 
 const Tensor& InPlaceMethods::copy_(const Tensor& source) const {
-  check_writable("copy_", self());
-  check_not_shared("copy_", self(), source);
-  if (!self().is_distributed() || source.is_distributed()) {
-    const Tensor whole = source.expand(self().shape());
-    if (!needs_graph(self(), {})) return assign(self(), whole);
-    return assign(self(), overwritten(as_it_was(self(), {}), whole));
-  }
-  if (source.numel() == 1) {
-    const Tensor whole = everywhere(source, self());
-    if (!needs_graph(self(), {})) return assign(self(), whole);
-    return assign(self(), overwritten(as_it_was(self(), {}), whole));
-  }
-  throw Error(ErrorCode::kInvalidArgument,
-              "copy_ of a local tensor of shape " + tensors::shape_to_string(source.shape()) +
-                  " into " + self().spec().to_string(),
-              "a local tensor of many elements has no place in it", "distribute_tensor() it");
+  return named_call("copy_", {{"tensor", self()}, {"source", source}},
+                    [&]() -> const Tensor& { return copy_into(self(), source); });
 }
 
 const Tensor& InPlaceMethods::fill_(Scalar value) const {
-  check_writable("fill_", self());
-  if (needs_graph(self(), {})) {
-    const Tensor number = tensors::full({}, value, {self().dtype(), self().device()});
-    const Tensor all =
-        self().is_distributed() ? everywhere(number, self()) : number.expand(self().shape());
-    return assign(self(), overwritten(as_it_was(self(), {}), all));
-  }
-  if (MoveObserver::rehearsing() || is_outside_mesh(self())) return self();
-  self().local().storage()->count_write();
-  if (self().is_distributed() && without_partials(self().placements()) != self().placements()) {
-    // The parts make up the value.
-    const NoGrad no_grad;
-    const Tensor number = tensors::full({}, value, {self().dtype(), self().device()});
-    self().local().copy_(everywhere(number, self())
-                             .redistribute(self().placements(), self().spec().shard_order())
-                             .local());
-  } else {
-    self().local().fill_(value);
-  }
-  return self();
+  return named_call("fill_", {{"tensor", self()}},
+                    [&]() -> const Tensor& { return fill_all(self(), value); });
 }
 
 }  // namespace dtrun::dtensor

@@ -2,6 +2,7 @@
 // has and gives -0 for the rest, and the results add up; each places what falls into its stretch.
 #include "dtrun/dtensor/ops/index.h"
 
+#include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
@@ -412,59 +413,73 @@ Tensor call_three(const Op<A, V>& op, const Tensor& a, const Tensor& b, const Te
 }  // namespace
 
 Tensor index_select(const Tensor& a, int dim, const Tensor& index) {
-  if (a.defined() && a.dim() == 0 && index.defined() && index.numel() != 1) {
-    throw base::Error(
-        base::ErrorCode::kInvalidArgument,
-        "index_select of a single number at " + std::to_string(index.numel()) + " positions",
-        "it has one", "view({1}) first");
-  }
-  return call(kIndexSelect, a, wide_positions(index),
-              IndexedDim{named_dim_or_only("index_select", a, dim)}, Origin{a.spec()});
+  return named_call("index_select", {{"input", a}, {"index", index}}, [&] {
+    if (a.defined() && a.dim() == 0 && index.defined() && index.numel() != 1) {
+      throw base::Error(
+          base::ErrorCode::kInvalidArgument,
+          "index_select of a single number at " + std::to_string(index.numel()) + " positions",
+          "it has one", "view({1}) first");
+    }
+    return call(kIndexSelect, a, wide_positions(index),
+                IndexedDim{named_dim_or_only("index_select", a, dim)}, Origin{a.spec()});
+  });
 }
 Tensor index_add(const Tensor& a, int dim, const Tensor& index, const Tensor& source,
                  Scalar alpha) {
-  return call_three(kIndexAdd, a, wide_positions(index), source,
-                    IndexedDim{named_dim_or_only("index_add", a, dim)}, Number{alpha});
+  return named_call("index_add", {{"input", a}, {"index", index}, {"source", source}}, [&] {
+    return call_three(kIndexAdd, a, wide_positions(index), source,
+                      IndexedDim{named_dim_or_only("index_add", a, dim)}, Number{alpha});
+  });
 }
 Tensor gather(const Tensor& a, int dim, const Tensor& index) {
-  if (is_nothing(a, index)) return a.reshape({-1}).slice(0, 0, 0).reshape(index.shape());
-  return call(kGather, a, wide_positions(index), IndexedDim{named_dim_or_only("gather", a, dim)},
-              Origin{a.spec()});
+  return named_call("gather", {{"input", a}, {"index", index}}, [&] {
+    if (is_nothing(a, index)) return a.reshape({-1}).slice(0, 0, 0).reshape(index.shape());
+    return call(kGather, a, wide_positions(index), IndexedDim{named_dim_or_only("gather", a, dim)},
+                Origin{a.spec()});
+  });
 }
 Tensor scatter(const Tensor& a, int dim, const Tensor& index, const Tensor& source) {
-  if (is_nothing(a, index)) return a.clone();
-  return call_three(kScatter, a, wide_positions(index), beside_index(source, index),
-                    IndexedDim{named_dim_or_only("scatter", a, dim)});
+  return named_call("scatter", {{"input", a}, {"index", index}, {"source", source}}, [&] {
+    if (is_nothing(a, index)) return a.clone();
+    return call_three(kScatter, a, wide_positions(index), beside_index(source, index),
+                      IndexedDim{named_dim_or_only("scatter", a, dim)});
+  });
 }
 Tensor scatter(const Tensor& a, int dim, const Tensor& index, Scalar value) {
-  if (is_nothing(a, index)) return a.clone();
-  return call(kScatterNumber, a, wide_positions(index),
-              IndexedDim{named_dim_or_only("scatter", a, dim)}, Number{value});
+  return named_call("scatter", {{"input", a}, {"index", index}}, [&] {
+    if (is_nothing(a, index)) return a.clone();
+    return call(kScatterNumber, a, wide_positions(index),
+                IndexedDim{named_dim_or_only("scatter", a, dim)}, Number{value});
+  });
 }
 Tensor scatter_add(const Tensor& a, int dim, const Tensor& index, const Tensor& source) {
-  if (is_nothing(a, index)) return a.clone();
-  return call_three(kScatterAdd, a, wide_positions(index), beside_index(source, index),
-                    IndexedDim{named_dim_or_only("scatter_add", a, dim)});
+  return named_call("scatter_add", {{"input", a}, {"index", index}, {"source", source}}, [&] {
+    if (is_nothing(a, index)) return a.clone();
+    return call_three(kScatterAdd, a, wide_positions(index), beside_index(source, index),
+                      IndexedDim{named_dim_or_only("scatter_add", a, dim)});
+  });
 }
 
 Tensor embedding(const Tensor& positions, const Tensor& table,
                  std::optional<std::int64_t> padding_idx) {
-  if (table.dim() != 2) {
-    throw base::Error(base::ErrorCode::kInvalidArgument,
-                      "embedding in a table of shape " + tensors::shape_to_string(table.shape()),
-                      "a table has rows: two dims");
-  }
-  if (padding_idx && (*padding_idx < -table.size(0) || *padding_idx >= table.size(0))) {
-    throw base::Error(base::ErrorCode::kInvalidArgument,
-                      "embedding with padding_idx " + std::to_string(*padding_idx),
-                      "the table has " + std::to_string(table.size(0)) + " rows");
-  }
-  Tensor rows = rows_at(table, wide_positions(positions));
-  if (padding_idx) {
-    const std::int64_t padding = *padding_idx < 0 ? *padding_idx + table.size(0) : *padding_idx;
-    rows = where(eq(positions, padding).unsqueeze(-1), rows.detach(), rows);
-  }
-  return rows;
+  return named_call("embedding", {{"positions", positions}, {"table", table}}, [&] {
+    if (table.dim() != 2) {
+      throw base::Error(base::ErrorCode::kInvalidArgument,
+                        "embedding in a table of shape " + tensors::shape_to_string(table.shape()),
+                        "a table has rows: two dims");
+    }
+    if (padding_idx && (*padding_idx < -table.size(0) || *padding_idx >= table.size(0))) {
+      throw base::Error(base::ErrorCode::kInvalidArgument,
+                        "embedding with padding_idx " + std::to_string(*padding_idx),
+                        "the table has " + std::to_string(table.size(0)) + " rows");
+    }
+    Tensor rows = rows_at(table, wide_positions(positions));
+    if (padding_idx) {
+      const std::int64_t padding = *padding_idx < 0 ? *padding_idx + table.size(0) : *padding_idx;
+      rows = where(eq(positions, padding).unsqueeze(-1), rows.detach(), rows);
+    }
+    return rows;
+  });
 }
 
 Tensor rows_at(const Tensor& table, const Tensor& positions) {

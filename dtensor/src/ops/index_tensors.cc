@@ -1,6 +1,7 @@
 // x[i, j]: several lists of positions are one, into the dims that they pick from as one dim.
 #include "autograd/call.h"
 #include "autograd/call_text.h"
+#include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/index.h"
@@ -118,8 +119,10 @@ Tensor index(const Tensor& a, const Tensor& positions) {
   return index(a, Tensors{positions});
 }
 Tensor index(const Tensor& a, const Tensors& positions) {
-  const Picked at = picked("index", a, positions);
-  return rows_at(a.reshape(at.flat_shape), at.positions);
+  return named_call("index", {{"input", a}, {"positions", positions}}, [&] {
+    const Picked at = picked("index", a, positions);
+    return rows_at(a.reshape(at.flat_shape), at.positions);
+  });
 }
 
 Tensor index_put(const Tensor& a, const Tensor& positions, const Tensor& values, PutMode mode) {
@@ -139,19 +142,21 @@ Tensor index_put(const Tensor& a, const Tensors& positions, const Tensor& values
 }
 
 Tensor one_hot(const Tensor& classes, std::optional<std::int64_t> num_classes) {
-  require_numbers("one_hot", classes);
-  if (num_classes == -1) num_classes.reset();  // PyTorch's word for it
-  if (!num_classes && classes.numel() == 0) {
-    throw Error(ErrorCode::kInvalidArgument, "one_hot of no classes",
-                "how many there are does not follow from them", "num_classes");
-  }
-  if (num_classes && *num_classes < 1) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "one_hot of " + std::to_string(*num_classes) + " classes");
-  }
-  const std::int64_t count =
-      num_classes ? *num_classes : static_cast<std::int64_t>(max(classes).item()) + 1;
-  return call(kOneHot, classes, ClassCount{count});
+  return named_call("one_hot", {{"classes", classes}}, [&] {
+    require_numbers("one_hot", classes);
+    if (num_classes == -1) num_classes.reset();  // PyTorch's word for it
+    if (!num_classes && classes.numel() == 0) {
+      throw Error(ErrorCode::kInvalidArgument, "one_hot of no classes",
+                  "how many there are does not follow from them", "num_classes");
+    }
+    if (num_classes && *num_classes < 1) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "one_hot of " + std::to_string(*num_classes) + " classes");
+    }
+    const std::int64_t count =
+        num_classes ? *num_classes : static_cast<std::int64_t>(max(classes).item()) + 1;
+    return call(kOneHot, classes, ClassCount{count});
+  });
 }
 
 }  // namespace dtrun::dtensor

@@ -1,5 +1,6 @@
 // cat and stack, and the views that undo them.
 #include "autograd/call.h"
+#include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/tensor/ops.h"
@@ -64,64 +65,71 @@ constexpr Op<WholeDim> kWholeForSplit = whole_along_for("split");
 }  // namespace
 
 Tensor cat(const Tensors& tensors, int dim) {
-  std::vector<const Tensor*> inputs;
-  for (const Tensor& tensor : tensors) {
-    if (!tensor.defined()) refuse_undefined("cat", inputs.size());
-    // As in PyTorch, an empty 1-D tensor joins anything.
-    if (tensor.shape() != Shape{0}) inputs.push_back(&tensor);
-  }
-  if (tensors.empty()) {
-    throw base::Error(base::ErrorCode::kInvalidArgument, "cat was given no tensors");
-  }
-  if (inputs.empty()) return tensors.front();
-  if (inputs[0]->dim() == 0) {
-    throw base::Error(base::ErrorCode::kInvalidArgument, "cat was given a tensor without dims", "",
-                      "stack()");
-  }
-  const JoinedDim joined{named_dim("cat", *inputs[0], dim)};
-  const Tensor result = call(kCat, std::span<const Tensor* const>(inputs), joined);
-  // What was left out has a say here.
-  DType common = result.dtype();
-  for (const Tensor& tensor : tensors) common = tensors::promote_types(common, tensor.dtype());
-  return result.dtype() == common ? result : result.to(common);
+  return named_call("cat", {{"tensors", tensors}}, [&] {
+    std::vector<const Tensor*> inputs;
+    for (const Tensor& tensor : tensors) {
+      if (!tensor.defined()) refuse_undefined("cat", inputs.size());
+      // As in PyTorch, an empty 1-D tensor joins anything.
+      if (tensor.shape() != Shape{0}) inputs.push_back(&tensor);
+    }
+    if (tensors.empty()) {
+      throw base::Error(base::ErrorCode::kInvalidArgument, "cat was given no tensors");
+    }
+    if (inputs.empty()) return tensors.front();
+    if (inputs[0]->dim() == 0) {
+      throw base::Error(base::ErrorCode::kInvalidArgument, "cat was given a tensor without dims",
+                        "", "stack()");
+    }
+    const JoinedDim joined{named_dim("cat", *inputs[0], dim)};
+    const Tensor result = call(kCat, std::span<const Tensor* const>(inputs), joined);
+    // What was left out has a say here.
+    DType common = result.dtype();
+    for (const Tensor& tensor : tensors) common = tensors::promote_types(common, tensor.dtype());
+    return result.dtype() == common ? result : result.to(common);
+  });
 }
 
 Tensor stack(const Tensors& tensors, int dim) {
-  Tensors layers;
-  for (const Tensor& tensor : tensors) {
-    if (!tensor.defined()) refuse_undefined("stack", layers.size());
-    if (tensor.shape() != tensors.front().shape()) {
-      throw base::Error(base::ErrorCode::kInvalidArgument,
-                        "stack was given shapes " +
-                            tensors::shape_to_string(tensors.front().shape()) + " and " +
-                            tensors::shape_to_string(tensor.shape()));
+  return named_call("stack", {{"tensors", tensors}}, [&] {
+    Tensors layers;
+    for (const Tensor& tensor : tensors) {
+      if (!tensor.defined()) refuse_undefined("stack", layers.size());
+      if (tensor.shape() != tensors.front().shape()) {
+        throw base::Error(base::ErrorCode::kInvalidArgument,
+                          "stack was given shapes " +
+                              tensors::shape_to_string(tensors.front().shape()) + " and " +
+                              tensors::shape_to_string(tensor.shape()));
+      }
+      layers.push_back(tensor.unsqueeze(dim));
     }
-    layers.push_back(tensor.unsqueeze(dim));
-  }
-  if (layers.empty()) {
-    throw base::Error(base::ErrorCode::kInvalidArgument, "stack was given no tensors");
-  }
-  return cat(layers, named_dim("stack", layers.front(), dim));
+    if (layers.empty()) {
+      throw base::Error(base::ErrorCode::kInvalidArgument, "stack was given no tensors");
+    }
+    return cat(layers, named_dim("stack", layers.front(), dim));
+  });
 }
 
 Tensors split(const Tensor& a, const std::vector<std::int64_t>& sizes, int dim) {
-  const int along = named_dim("split", a, dim);
-  tensors::check_split_sizes(a.shape(), along, sizes);
-  // Gathered once, and not for each piece.
-  const bool is_cut = sizes.size() > 1 && is_cut_along(a, along);
-  const Tensor whole = is_cut ? call(kWholeForSplit, a, WholeDim{along}) : a;
-  if (is_cut) Graph::mark_copy(whole);  // and with it the pieces
-  Tensors pieces;
-  std::int64_t start = 0;
-  for (const std::int64_t size : sizes) {
-    pieces.push_back(whole.narrow(along, start, size));
-    start += size;
-  }
-  return pieces;
+  return named_call("split", {{"input", a}}, [&] {
+    const int along = named_dim("split", a, dim);
+    tensors::check_split_sizes(a.shape(), along, sizes);
+    // Gathered once, and not for each piece.
+    const bool is_cut = sizes.size() > 1 && is_cut_along(a, along);
+    const Tensor whole = is_cut ? call(kWholeForSplit, a, WholeDim{along}) : a;
+    if (is_cut) Graph::mark_copy(whole);  // and with it the pieces
+    Tensors pieces;
+    std::int64_t start = 0;
+    for (const std::int64_t size : sizes) {
+      pieces.push_back(whole.narrow(along, start, size));
+      start += size;
+    }
+    return pieces;
+  });
 }
 
 Tensors split(const Tensor& a, std::int64_t split_size, int dim) {
-  return split(a, tensors::split_sizes(a.size(dim), split_size), dim);
+  return named_call("split", {{"input", a}},
+                    [&] { return split(a, tensors::split_sizes(a.size(dim), split_size), dim); });
 }
 
 Tensors chunk(const Tensor& a, int chunks, int dim) {

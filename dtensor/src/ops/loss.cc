@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "autograd/call.h"
+#include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
@@ -354,55 +355,71 @@ Tensor smoothed_rows(const Tensor& scores, const Tensor& target, const Tensor& w
 }  // namespace
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const LossOptions& options) {
-  if (target.defined() && target.dtype() == DType::u8)
-    return cross_entropy(logits, target.to(DType::i64), options);
-  const bool of_probabilities =
-      tensors::is_floating_point(target.dtype()) && target.shape() == logits.shape();
-  if (!of_probabilities) check_scores("cross_entropy", logits, target);
-  check_weight("cross_entropy", logits, options);
-  if (of_probabilities) return probability_loss(logits, target, options);
-  if (logits.dim() == 1) {
-    const Tensor loss = cross_entropy(logits.unsqueeze(0), target.unsqueeze(0), options);
-    return loss.dim() == 0 ? loss : loss.squeeze(0);
-  }
-  const Cause cause("cross_entropy", Cause::Wish::implied);
-  const Tensor scores = class_rows(logits);
-  Tensor rows = target.reshape({target.numel()});
-  // Once, for all that asks for them.
-  if (has_cut_classes(scores) && rows.is_distributed()) rows = beside_rows(scores, rows);
-  const Tensor weights = target_weights(rows, options, scores.size(1), scores.dtype());
-  Tensor losses;
-  if (options.label_smoothing > 0) {
-    losses = smoothed_rows(scores, rows, weights, options);
-  } else {
-    losses = losses_of_rows(scores, rows, {options.ignore_index});
-    if (options.weight.defined()) losses = losses * weights;
-  }
-  return reduced_rows(losses, weights, target.shape(), options.reduction);
+  return named_call(
+      "cross_entropy",
+      {{"input", logits}, {"target", target}, CallArgument::if_given("weight", options.weight)},
+      [&] {
+        if (target.defined() && target.dtype() == DType::u8)
+          return cross_entropy(logits, target.to(DType::i64), options);
+        const bool of_probabilities =
+            tensors::is_floating_point(target.dtype()) && target.shape() == logits.shape();
+        if (!of_probabilities) check_scores("cross_entropy", logits, target);
+        check_weight("cross_entropy", logits, options);
+        if (of_probabilities) return probability_loss(logits, target, options);
+        if (logits.dim() == 1) {
+          const Tensor loss = cross_entropy(logits.unsqueeze(0), target.unsqueeze(0), options);
+          return loss.dim() == 0 ? loss : loss.squeeze(0);
+        }
+        const Cause cause("cross_entropy", Cause::Wish::implied);
+        const Tensor scores = class_rows(logits);
+        Tensor rows = target.reshape({target.numel()});
+        // Once, for all that asks for them.
+        if (has_cut_classes(scores) && rows.is_distributed()) rows = beside_rows(scores, rows);
+        const Tensor weights = target_weights(rows, options, scores.size(1), scores.dtype());
+        Tensor losses;
+        if (options.label_smoothing > 0) {
+          losses = smoothed_rows(scores, rows, weights, options);
+        } else {
+          losses = losses_of_rows(scores, rows, {options.ignore_index});
+          if (options.weight.defined()) losses = losses * weights;
+        }
+        return reduced_rows(losses, weights, target.shape(), options.reduction);
+      });
 }
 
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, const LossOptions& options) {
-  if (target.defined() && target.dtype() == DType::u8)
-    return nll_loss(log_probabilities, target.to(DType::i64), options);
-  check_scores("nll_loss", log_probabilities, target);
-  check_weight("nll_loss", log_probabilities, options);
-  if (options.label_smoothing != 0) {
-    refuse_loss("nll_loss with label_smoothing", "it is cross_entropy's", "cross_entropy()");
-  }
-  if (log_probabilities.dim() == 1) {
-    const Tensor loss = nll_loss(log_probabilities.unsqueeze(0), target.unsqueeze(0), options);
-    return loss.dim() == 0 ? loss : loss.squeeze(0);
-  }
-  const Tensor scores = class_rows(log_probabilities), rows = target.reshape({target.numel()});
-  const Tensor weights = target_weights(rows, options, scores.size(1), scores.dtype());
-  Tensor losses = neg(pick(scores, rows, {options.ignore_index, scores.size(1)}));
-  if (options.weight.defined()) losses = losses * weights;
-  return reduced_rows(losses, weights, target.shape(), options.reduction);
+  return named_call(
+      "nll_loss",
+      {{"input", log_probabilities},
+       {"target", target},
+       CallArgument::if_given("weight", options.weight)},
+      [&] {
+        if (target.defined() && target.dtype() == DType::u8)
+          return nll_loss(log_probabilities, target.to(DType::i64), options);
+        check_scores("nll_loss", log_probabilities, target);
+        check_weight("nll_loss", log_probabilities, options);
+        if (options.label_smoothing != 0) {
+          refuse_loss("nll_loss with label_smoothing", "it is cross_entropy's", "cross_entropy()");
+        }
+        if (log_probabilities.dim() == 1) {
+          const Tensor loss =
+              nll_loss(log_probabilities.unsqueeze(0), target.unsqueeze(0), options);
+          return loss.dim() == 0 ? loss : loss.squeeze(0);
+        }
+        const Tensor scores = class_rows(log_probabilities),
+                     rows = target.reshape({target.numel()});
+        const Tensor weights = target_weights(rows, options, scores.size(1), scores.dtype());
+        Tensor losses = neg(pick(scores, rows, {options.ignore_index, scores.size(1)}));
+        if (options.weight.defined()) losses = losses * weights;
+        return reduced_rows(losses, weights, target.shape(), options.reduction);
+      });
 }
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  const Tensor difference = sub(input, target);
-  return reduced(mul(difference, difference), reduction);
+  return named_call("mse_loss", {{"input", input}, {"target", target}}, [&] {
+    const Tensor difference = sub(input, target);
+    return reduced(mul(difference, difference), reduction);
+  });
 }
 
 }  // namespace dtrun::dtensor

@@ -2,6 +2,7 @@
 // must know the whole mask; on a mesh it is gathered.
 #include "ops/masks.h"
 
+#include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -71,25 +72,30 @@ Tensors without_masks(std::string_view op, const Shape& shape, const Tensors& po
 }
 
 Tensor nonzero(const Tensor& a) {
-  if (a.dim() == 0) {
-    const bool is_zero = whole_of(a, "nonzero").to(DType::boolean).item() == 0;
-    return known_to_all(a, tensors::zeros({is_zero ? 0 : 1, 0}, {DType::i64, a.device()}));
-  }
-  const NoGrad no_grad;
-  return stack(positions_of(a.dtype() == DType::boolean ? a : ne(a, 0), "nonzero"), 1);
+  return named_call("nonzero", {{"input", a}}, [&] {
+    if (a.dim() == 0) {
+      const bool is_zero = whole_of(a, "nonzero").to(DType::boolean).item() == 0;
+      return known_to_all(a, tensors::zeros({is_zero ? 0 : 1, 0}, {DType::i64, a.device()}));
+    }
+    const NoGrad no_grad;
+    return stack(positions_of(a.dtype() == DType::boolean ? a : ne(a, 0), "nonzero"), 1);
+  });
 }
 
 Tensor masked_select(const Tensor& a, const Tensor& mask) {
-  if (!a.defined() || !mask.defined()) refuse_undefined("masked_select", a.defined() ? 1 : 0);
-  if (mask.dtype() != DType::boolean) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "masked_select with a tensor of " + std::string(tensors::dtype_name(mask.dtype())),
-                "a mask is bool", "ne(mask, 0)");
-  }
-  const Shape shape = tensors::broadcast_shapes(a.shape(), mask.shape());
-  const Tensor list =
-      known_to_all(mask, true_numbers(whole_of(mask, "masked_select").expand(shape)));
-  return index_select(a.expand(shape).reshape({tensors::numel(shape)}), 0, list);
+  return named_call("masked_select", {{"input", a}, {"mask", mask}}, [&] {
+    if (!a.defined() || !mask.defined()) refuse_undefined("masked_select", a.defined() ? 1 : 0);
+    if (mask.dtype() != DType::boolean) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "masked_select with a tensor of " + std::string(tensors::dtype_name(mask.dtype())),
+          "a mask is bool", "ne(mask, 0)");
+    }
+    const Shape shape = tensors::broadcast_shapes(a.shape(), mask.shape());
+    const Tensor list =
+        known_to_all(mask, true_numbers(whole_of(mask, "masked_select").expand(shape)));
+    return index_select(a.expand(shape).reshape({tensors::numel(shape)}), 0, list);
+  });
 }
 
 }  // namespace dtrun::dtensor

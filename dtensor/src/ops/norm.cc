@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "autograd/call.h"
+#include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
@@ -217,29 +218,38 @@ void check_dtype(const Tensor& a, const Tensor& parameter) {
 
 Tensor layer_norm(const Tensor& a, const Shape& normalized_shape, const Tensor& weight,
                   const Tensor& bias, double eps) {
-  check_norm("layer_norm", a, normalized_shape, weight);
-  check_norm("layer_norm", a, normalized_shape, bias);
-  check_dtype(a, weight);
-  check_dtype(a, bias);
-  const NormDims dims{NormForm::layer, static_cast<int>(normalized_shape.size())};
-  const NormEps numbers{eps};
-  const Tensor* const inputs[] = {&a, &weight, &bias};
-  if (!weight.defined()) {
-    const Tensor normalized = normed({inputs, 1}, dims, numbers);
-    return bias.defined() ? add(normalized, bias).to(a.dtype()) : normalized;
-  }
-  return normed({inputs, bias.defined() ? 3UL : 2UL}, dims, numbers);
+  return named_call(
+      "layer_norm",
+      {{"input", a},
+       CallArgument::if_given("weight", weight),
+       CallArgument::if_given("bias", bias)},
+      [&] {
+        check_norm("layer_norm", a, normalized_shape, weight);
+        check_norm("layer_norm", a, normalized_shape, bias);
+        check_dtype(a, weight);
+        check_dtype(a, bias);
+        const NormDims dims{NormForm::layer, static_cast<int>(normalized_shape.size())};
+        const NormEps numbers{eps};
+        const Tensor* const inputs[] = {&a, &weight, &bias};
+        if (!weight.defined()) {
+          const Tensor normalized = normed({inputs, 1}, dims, numbers);
+          return bias.defined() ? add(normalized, bias).to(a.dtype()) : normalized;
+        }
+        return normed({inputs, bias.defined() ? 3UL : 2UL}, dims, numbers);
+      });
 }
 
 Tensor rms_norm(const Tensor& a, const Shape& normalized_shape, const Tensor& weight,
                 std::optional<double> eps) {
-  check_norm("rms_norm", a, normalized_shape, weight);
-  const NormDims dims{NormForm::root_mean_square, static_cast<int>(normalized_shape.size())};
-  const double smallest = a.dtype() == DType::f64 ? std::numeric_limits<double>::epsilon()
-                                                  : std::numeric_limits<float>::epsilon();
-  const NormEps numbers{eps.value_or(smallest)};
-  const Tensor* const inputs[] = {&a, &weight};
-  return normed({inputs, weight.defined() ? 2UL : 1UL}, dims, numbers);
+  return named_call("rms_norm", {{"input", a}, CallArgument::if_given("weight", weight)}, [&] {
+    check_norm("rms_norm", a, normalized_shape, weight);
+    const NormDims dims{NormForm::root_mean_square, static_cast<int>(normalized_shape.size())};
+    const double smallest = a.dtype() == DType::f64 ? std::numeric_limits<double>::epsilon()
+                                                    : std::numeric_limits<float>::epsilon();
+    const NormEps numbers{eps.value_or(smallest)};
+    const Tensor* const inputs[] = {&a, &weight};
+    return normed({inputs, weight.defined() ? 2UL : 1UL}, dims, numbers);
+  });
 }
 
 }  // namespace dtrun::dtensor

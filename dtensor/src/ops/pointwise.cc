@@ -1,5 +1,7 @@
 // add, sub, mul, div and neg.
 #include <cmath>
+
+#include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 
@@ -187,7 +189,7 @@ Tensor sub(const Tensor& a, Scalar b) {
   return with_number(kSubNumber, a, b);
 }
 Tensor sub(Scalar a, const Tensor& b) {
-  return with_number(kSubtractFrom, b, a);
+  return named_call("sub", {{"other", b}}, [&] { return with_number(kSubtractFrom, b, a); });
 }
 Tensor mul(const Tensor& a, Scalar b) {
   return with_factor(kMulNumber, a, b,
@@ -197,7 +199,7 @@ Tensor div(const Tensor& a, Scalar b) {
   return with_factor(kDivNumber, a, b, b.to_double() == 0 ? Factor::infinite : Factor::finite);
 }
 Tensor div(Scalar a, const Tensor& b) {
-  return with_number(kDivideInto, b, a);
+  return named_call("div", {{"other", b}}, [&] { return with_number(kDivideInto, b, a); });
 }
 Tensor neg(const Tensor& a) {
   return call(kNeg, a);

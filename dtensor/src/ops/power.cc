@@ -1,6 +1,7 @@
 // pow, of tensors and numbers on either side.
 #include <cmath>
 
+#include "autograd/named_call.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/tensor/ops/pointwise.h"
 #include "ops/elementwise.h"
@@ -74,7 +75,8 @@ Tensor pow(const Tensor& base, Scalar exponent) {
   return with_number(kPowNumber, base, exponent);
 }
 Tensor pow(Scalar base, const Tensor& exponent) {
-  return with_number(kPowOfNumber, exponent, base);
+  return named_call("pow", {{"exponent", exponent}},
+                    [&] { return with_number(kPowOfNumber, exponent, base); });
 }
 
 }  // namespace dtrun::dtensor

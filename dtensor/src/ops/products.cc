@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/index.h"
@@ -243,28 +244,40 @@ void drop_repeated(std::vector<Named>& operands) {
 }  // namespace
 
 Tensor mm(const Tensor& a, const Tensor& b) {
-  check_dims("mm", a, 2, b, 2);
-  return matmul(a, b);
+  return named_call("mm", {{"input", a}, {"mat2", b}}, [&] {
+    check_dims("mm", a, 2, b, 2);
+    return matmul(a, b);
+  });
 }
 Tensor bmm(const Tensor& a, const Tensor& b) {
-  check_batches("bmm", a, b);
-  return matmul(a, b);
+  return named_call("bmm", {{"input", a}, {"mat2", b}}, [&] {
+    check_batches("bmm", a, b);
+    return matmul(a, b);
+  });
 }
 Tensor mv(const Tensor& a, const Tensor& b) {
-  check_dims("mv", a, 2, b, 1);
-  return matmul(a, b);
+  return named_call("mv", {{"input", a}, {"vec", b}}, [&] {
+    check_dims("mv", a, 2, b, 1);
+    return matmul(a, b);
+  });
 }
 Tensor dot(const Tensor& a, const Tensor& b) {
-  check_dims("dot", a, 1, b, 1);
-  return matmul(a, b);
+  return named_call("dot", {{"input", a}, {"tensor", b}}, [&] {
+    check_dims("dot", a, 1, b, 1);
+    return matmul(a, b);
+  });
 }
 Tensor addmm(const Tensor& sum, const Tensor& a, const Tensor& b, ProductSum factors) {
-  check_dims("addmm", a, 2, b, 2);
-  return add_matmul(sum, a, b, factors);
+  return named_call("addmm", {{"input", sum}, {"mat1", a}, {"mat2", b}}, [&] {
+    check_dims("addmm", a, 2, b, 2);
+    return add_matmul(sum, a, b, factors);
+  });
 }
 Tensor baddbmm(const Tensor& sum, const Tensor& a, const Tensor& b, ProductSum factors) {
-  check_batches("baddbmm", a, b);
-  return add_matmul(sum, a, b, factors);
+  return named_call("baddbmm", {{"input", sum}, {"batch1", a}, {"batch2", b}}, [&] {
+    check_batches("baddbmm", a, b);
+    return add_matmul(sum, a, b, factors);
+  });
 }
 
 Tensor einsum(std::string_view equation, const Tensors& operands) {

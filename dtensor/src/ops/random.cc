@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "autograd/call.h"
+#include "autograd/named_call.h"
 #include "autograd/random_part.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
@@ -207,25 +208,28 @@ Tensor randperm(std::int64_t n, const DeviceMesh& mesh, const Placements& placem
 }
 
 Tensor dropout(const Tensor& x, const DropoutOptions& options) {
-  if (!tensors::is_floating_point(x.dtype())) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "dropout of a tensor of " + std::string(tensors::dtype_name(x.dtype())),
-                "it takes floating point numbers", "to(DType::f32)");
-  }
-  if (!(options.p >= 0 && options.p <= 1)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "dropout with probability " + std::to_string(options.p), "it lies between 0 and 1");
-  }
-  if (!options.training) return x;
-  // A key of one's own is of this tensor alone.
-  std::vector<RandomPart> parts;
-  if (!options.key) parts = RandomPart::standing();
-  const RandomKey key = options.key ? *options.key : next_random_key();
-  return call(
-      kDropout, x, None{},
-      Drop{key, options.p,
-           parts.empty() ? nullptr
-                         : std::make_shared<const std::vector<RandomPart>>(std::move(parts))});
+  return named_call("dropout", {{"input", x}}, [&] {
+    if (!tensors::is_floating_point(x.dtype())) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "dropout of a tensor of " + std::string(tensors::dtype_name(x.dtype())),
+                  "it takes floating point numbers", "to(DType::f32)");
+    }
+    if (!(options.p >= 0 && options.p <= 1)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "dropout with probability " + std::to_string(options.p),
+                  "it lies between 0 and 1");
+    }
+    if (!options.training) return x;
+    // A key of one's own is of this tensor alone.
+    std::vector<RandomPart> parts;
+    if (!options.key) parts = RandomPart::standing();
+    const RandomKey key = options.key ? *options.key : next_random_key();
+    return call(
+        kDropout, x, None{},
+        Drop{key, options.p,
+             parts.empty() ? nullptr
+                           : std::make_shared<const std::vector<RandomPart>>(std::move(parts))});
+  });
 }
 
 }  // namespace dtrun::dtensor

@@ -3,6 +3,7 @@
 // it begins.
 #include <algorithm>
 
+#include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -185,23 +186,27 @@ constexpr Op<Pads, Number> kPad{
 }  // namespace
 
 Tensor flip(const Tensor& a, const std::vector<int>& dims) {
-  if (a.defined() && a.dim() == 0) {  // it has one dim here, as in PyTorch
-    for (const int dim : dims) named_dim_or_only("flip", a, dim);
-    return a.clone();
-  }
-  const FlippedDims flipped{normalized_dims("flip", a, dims)};
-  if (!is_cut_along_any(a, flipped.dims) || has_one_twice(flipped.dims)) {
-    return call(kFlip, a, flipped);
-  }
-  return recorded(kFlip, a, flip_of_cut(a, flipped.dims), flipped);
+  return named_call("flip", {{"input", a}}, [&] {
+    if (a.defined() && a.dim() == 0) {  // it has one dim here, as in PyTorch
+      for (const int dim : dims) named_dim_or_only("flip", a, dim);
+      return a.clone();
+    }
+    const FlippedDims flipped{normalized_dims("flip", a, dims)};
+    if (!is_cut_along_any(a, flipped.dims) || has_one_twice(flipped.dims)) {
+      return call(kFlip, a, flipped);
+    }
+    return recorded(kFlip, a, flip_of_cut(a, flipped.dims), flipped);
+  });
 }
 Tensor roll(const Tensor& a, const std::vector<std::int64_t>& shifts,
             const std::vector<int>& dims) {
-  const FlippedDims rolled{normalized_dims("roll", a, dims)};
-  if (!is_cut_along_any(a, rolled.dims) || shifts.size() != rolled.dims.size()) {
-    return call(kRoll, a, rolled, Shifts{shifts});
-  }
-  return recorded(kRoll, a, roll_of_cut(a, shifts, rolled.dims), rolled, Shifts{shifts});
+  return named_call("roll", {{"input", a}}, [&] {
+    const FlippedDims rolled{normalized_dims("roll", a, dims)};
+    if (!is_cut_along_any(a, rolled.dims) || shifts.size() != rolled.dims.size()) {
+      return call(kRoll, a, rolled, Shifts{shifts});
+    }
+    return recorded(kRoll, a, roll_of_cut(a, shifts, rolled.dims), rolled, Shifts{shifts});
+  });
 }
 Tensor tril(const Tensor& a, std::int64_t diagonal) {
   return call(kTril, a, None{}, Diagonal{diagonal});

@@ -1,5 +1,6 @@
 // sum, prod, any and all, and what is made of sum.
 #include "dtrun/dtensor/ops/reduction.h"
+#include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -122,19 +123,21 @@ Tensor mean(const Tensor& a) {
 }
 
 Tensor mean(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
-  if (!tensors::is_floating_point(a.dtype())) {
-    throw base::Error(base::ErrorCode::kInvalidArgument,
-                      "mean of a tensor of " + std::string(tensors::dtype_name(a.dtype())),
-                      "the mean of integers need not be an integer", "to(DType::f32) first");
-  }
-  // A sum may be beyond what half types hold where the mean is not.
-  if (a.dtype() == DType::f16 || a.dtype() == DType::bf16) {
-    return mean(a.to(DType::f32), dims, keepdim).to(a.dtype());
-  }
-  const Tensor total = sum(a, dims, keepdim);
-  const std::int64_t results = total.numel();
-  const double count = results == 0 ? 1 : static_cast<double>(a.numel() / results);
-  return div(total, count);
+  return named_call("mean", {{"input", a}}, [&] {
+    if (!tensors::is_floating_point(a.dtype())) {
+      throw base::Error(base::ErrorCode::kInvalidArgument,
+                        "mean of a tensor of " + std::string(tensors::dtype_name(a.dtype())),
+                        "the mean of integers need not be an integer", "to(DType::f32) first");
+    }
+    // A sum may be beyond what half types hold where the mean is not.
+    if (a.dtype() == DType::f16 || a.dtype() == DType::bf16) {
+      return mean(a.to(DType::f32), dims, keepdim).to(a.dtype());
+    }
+    const Tensor total = sum(a, dims, keepdim);
+    const std::int64_t results = total.numel();
+    const double count = results == 0 ? 1 : static_cast<double>(a.numel() / results);
+    return div(total, count);
+  });
 }
 
 Tensor prod(const Tensor& a) {

@@ -1,4 +1,5 @@
 // Division that gives whole numbers, and what it leaves; bits and shifts.
+#include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/tensor/ops/pointwise.h"
@@ -78,8 +79,10 @@ constexpr Op<> kShiftRight = of_two<tensors::bitwise_right_shift>("bitwise_right
 constexpr NumberOp kAndNumber = with_a_number<tensors::bitwise_and>("bitwise_and");
 constexpr NumberOp kOrNumber = with_a_number<tensors::bitwise_or>("bitwise_or");
 constexpr NumberOp kXorNumber = with_a_number<tensors::bitwise_xor>("bitwise_xor");
-constexpr NumberOp kShiftLeftNumber = with_a_number<tensors::bitwise_left_shift>("shift_left");
-constexpr NumberOp kShiftRightNumber = with_a_number<tensors::bitwise_right_shift>("shift_right");
+constexpr NumberOp kShiftLeftNumber =
+    with_a_number<tensors::bitwise_left_shift>("bitwise_left_shift");
+constexpr NumberOp kShiftRightNumber =
+    with_a_number<tensors::bitwise_right_shift>("bitwise_right_shift");
 constexpr Op<> kNot = unary<tensors::bitwise_not>("bitwise_not", same_dtype, nullptr);
 
 }  // namespace
@@ -106,10 +109,14 @@ Tensor remainder(Scalar a, const Tensor& b) {
   return with_number(kRemainderOfNumber, b, a);
 }
 Tensor div(const Tensor& a, const Tensor& b, Rounding rounding) {
-  return rounding == Rounding::floor ? floor_divide(a, b) : trunc_divide(a, b);
+  return named_call("div", {{"input", a}, {"other", b}}, [&] {
+    return rounding == Rounding::floor ? floor_divide(a, b) : trunc_divide(a, b);
+  });
 }
 Tensor div(const Tensor& a, Scalar b, Rounding rounding) {
-  return rounding == Rounding::floor ? floor_divide(a, b) : trunc_divide(a, b);
+  return named_call("div", {{"input", a}}, [&] {
+    return rounding == Rounding::floor ? floor_divide(a, b) : trunc_divide(a, b);
+  });
 }
 Tensor fmod(const Tensor& a, const Tensor& b) {
   return call(kFmod, a, b);

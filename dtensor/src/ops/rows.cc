@@ -1,6 +1,7 @@
 #include "dtrun/dtensor/ops/rows.h"
 
 #include "autograd/call.h"
+#include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -179,7 +180,9 @@ Tensor log_softmax(const Tensor& a, int dim) {
 }
 
 Tensor linear(const Tensor& a, const Tensor& weight, const Tensor& bias) {
-  return bias.defined() ? add_matmul(bias, a, weight.t()) : matmul(a, weight.t());
+  return named_call(
+      "linear", {{"input", a}, {"weight", weight}, CallArgument::if_given("bias", bias)},
+      [&] { return bias.defined() ? add_matmul(bias, a, weight.t()) : matmul(a, weight.t()); });
 }
 
 }  // namespace dtrun::dtensor

@@ -1,4 +1,5 @@
 // cumsum and cumprod.
+#include "autograd/named_call.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
@@ -134,12 +135,15 @@ Tensor cumprod_of_cut(const Tensor& a, const Scan& scan) {
 }  // namespace
 
 Tensor cumsum(const Tensor& a, int dim) {
-  return call_cumsum(a, {named_dim_or_only("cumsum", a, dim)});
+  return named_call("cumsum", {{"input", a}},
+                    [&] { return call_cumsum(a, {named_dim_or_only("cumsum", a, dim)}); });
 }
 Tensor cumprod(const Tensor& a, int dim) {
-  const Scan scan{named_dim_or_only("cumprod", a, dim)};
-  if (!is_cut_along(a, scan.dim)) return call(kCumprod, a, scan);
-  return recorded(kCumprod, a, cumprod_of_cut(a, scan), scan);
+  return named_call("cumprod", {{"input", a}}, [&] {
+    const Scan scan{named_dim_or_only("cumprod", a, dim)};
+    if (!is_cut_along(a, scan.dim)) return call(kCumprod, a, scan);
+    return recorded(kCumprod, a, cumprod_of_cut(a, scan), scan);
+  });
 }
 
 }  // namespace dtrun::dtensor

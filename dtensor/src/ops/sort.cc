@@ -1,6 +1,7 @@
 // sort, argsort and topk: the order of each whole line; the values are gathered by it, and so are
 // their gradients.
 #include "autograd/call.h"
+#include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -104,22 +105,26 @@ Sorted sorted(const Tensor& a, const SortedDim& by) {
 }  // namespace
 
 Sorted sort(const Tensor& a, int dim, SortOrder order) {
-  return sorted(a, {named_dim_or_only("sort", a, dim), -1, order});
+  return named_call("sort", {{"input", a}}, [&] {
+    return sorted(a, {named_dim_or_only("sort", a, dim), -1, order});
+  });
 }
 Tensor argsort(const Tensor& a, int dim, SortOrder order) {
   return call(kOrder, a, SortedDim{named_dim_or_only("argsort", a, dim), -1, order});
 }
 
 Sorted topk(const Tensor& a, std::int64_t k, int dim, SortOrder order) {
-  const int place = named_dim_or_only("topk", a, dim);
-  const std::int64_t size = a.dim() == 0 ? 1 : a.size(place);
-  if (k < 0 || k > size) {
-    throw base::Error(
-        base::ErrorCode::kInvalidArgument,
-        "topk of " + std::to_string(k) + " elements along dim " + std::to_string(place),
-        "the dim has " + std::to_string(size));
-  }
-  return sorted(a, {place, k, order});
+  return named_call("topk", {{"input", a}}, [&] {
+    const int place = named_dim_or_only("topk", a, dim);
+    const std::int64_t size = a.dim() == 0 ? 1 : a.size(place);
+    if (k < 0 || k > size) {
+      throw base::Error(
+          base::ErrorCode::kInvalidArgument,
+          "topk of " + std::to_string(k) + " elements along dim " + std::to_string(place),
+          "the dim has " + std::to_string(size));
+    }
+    return sorted(a, {place, k, order});
+  });
 }
 
 }  // namespace dtrun::dtensor

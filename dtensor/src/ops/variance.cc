@@ -2,6 +2,7 @@
 // the squares of the distances from them.
 #include <algorithm>
 
+#include "autograd/named_call.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
@@ -96,18 +97,22 @@ Tensor spread_of_cut(const Op<ReducedDims, Correction>& op, const Tensor& x,
 }  // namespace
 
 Tensor var(const Tensor& a, const std::vector<int>& dims, double correction, bool keepdim) {
-  const ReducedDims reduced = reduced_dims("var", a, dims, keepdim);
-  const Tensor x = without_partial(a);
-  if (!is_cut_along(x, reduced)) return call(kVar, x, reduced, Correction{correction});
-  return spread_of_cut(kVar, x, reduced, correction,
-                       [](const LocalTensor& variance) { return variance; });
+  return named_call("var", {{"input", a}}, [&] {
+    const ReducedDims reduced = reduced_dims("var", a, dims, keepdim);
+    const Tensor x = without_partial(a);
+    if (!is_cut_along(x, reduced)) return call(kVar, x, reduced, Correction{correction});
+    return spread_of_cut(kVar, x, reduced, correction,
+                         [](const LocalTensor& variance) { return variance; });
+  });
 }
 
 Tensor stddev(const Tensor& a, const std::vector<int>& dims, double correction, bool keepdim) {
-  const ReducedDims reduced = reduced_dims("std", a, dims, keepdim);
-  const Tensor x = without_partial(a);
-  if (!is_cut_along(x, reduced)) return call(kStddev, x, reduced, Correction{correction});
-  return spread_of_cut(kStddev, x, reduced, correction, tensors::sqrt);
+  return named_call("std", {{"input", a}}, [&] {
+    const ReducedDims reduced = reduced_dims("std", a, dims, keepdim);
+    const Tensor x = without_partial(a);
+    if (!is_cut_along(x, reduced)) return call(kStddev, x, reduced, Correction{correction});
+    return spread_of_cut(kStddev, x, reduced, correction, tensors::sqrt);
+  });
 }
 Tensor std(const Tensor& a, const std::vector<int>& dims, double correction, bool keepdim) {
   return stddev(a, dims, correction, keepdim);

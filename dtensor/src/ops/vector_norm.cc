@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "autograd/named_call.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
@@ -109,24 +110,28 @@ Tensor norm_over_ranks(const Tensor& x, const ReducedDims& dims, double power) {
 }  // namespace
 
 Tensor norm(const Tensor& a, double power, const std::vector<int>& dims, bool keepdim) {
-  const ReducedDims reduced = reduced_dims("norm", a, dims, keepdim);
-  if (std::isinf(power) || power < 0) require_some("norm", a.shape(), reduced);
-  const Tensor x = without_partial(a);
-  const Op<ReducedDims, Power>& op = norm_op(power);
-  if (&op != &kNorm || !is_cut_along(x, reduced)) return call(op, x, reduced, Power{power});
-  require_floating("norm", x.dtype());
-  return recorded(kNorm, x, norm_over_ranks(x.detach(), reduced, power), reduced, Power{power});
+  return named_call("norm", {{"input", a}}, [&] {
+    const ReducedDims reduced = reduced_dims("norm", a, dims, keepdim);
+    if (std::isinf(power) || power < 0) require_some("norm", a.shape(), reduced);
+    const Tensor x = without_partial(a);
+    const Op<ReducedDims, Power>& op = norm_op(power);
+    if (&op != &kNorm || !is_cut_along(x, reduced)) return call(op, x, reduced, Power{power});
+    require_floating("norm", x.dtype());
+    return recorded(kNorm, x, norm_over_ranks(x.detach(), reduced, power), reduced, Power{power});
+  });
 }
 
 Tensor logsumexp(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
-  const Cause cause("logsumexp", Cause::Wish::implied);
-  const ReducedDims reduced = reduced_dims("logsumexp", a, dims, keepdim);
-  const Tensor x = without_partial(a);
-  if (!is_cut_along(x, reduced)) return call(kLogSumExp, x, reduced);
-  const LocalTensor all =
-      parts_of_all(x, reduced, tensors::logsumexp(x.local(), reduced.dims, true));
-  const Tensor result = of_rows(x, reduced, tensors::logsumexp(all, reduced.dims, true));
-  return recorded(kLogSumExp, x, result, reduced);
+  return named_call("logsumexp", {{"input", a}}, [&] {
+    const Cause cause("logsumexp", Cause::Wish::implied);
+    const ReducedDims reduced = reduced_dims("logsumexp", a, dims, keepdim);
+    const Tensor x = without_partial(a);
+    if (!is_cut_along(x, reduced)) return call(kLogSumExp, x, reduced);
+    const LocalTensor all =
+        parts_of_all(x, reduced, tensors::logsumexp(x.local(), reduced.dims, true));
+    const Tensor result = of_rows(x, reduced, tensors::logsumexp(all, reduced.dims, true));
+    return recorded(kLogSumExp, x, result, reduced);
+  });
 }
 
 }  // namespace dtrun::dtensor

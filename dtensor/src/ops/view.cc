@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "autograd/call.h"
+#include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/tensor/ops.h"
@@ -381,30 +382,38 @@ Tensor sliced(const Tensor& tensor, const Range& a) {
 }  // namespace
 
 Tensor Tensor::view(const Shape& shape) const {
-  return as_view(*this,
-                 call(kView, *this, Sizes{tensors::inferred_shape("view", this->shape(), shape)}));
+  return named_call("view", {{"input", *this}}, [&] {
+    return as_view(
+        *this, call(kView, *this, Sizes{tensors::inferred_shape("view", this->shape(), shape)}));
+  });
 }
 
 Tensor Tensor::reshape(const Shape& shape) const {
-  return call(kReshape, *this, Sizes{tensors::inferred_shape("reshape", this->shape(), shape)});
+  return named_call("reshape", {{"input", *this}}, [&] {
+    return call(kReshape, *this, Sizes{tensors::inferred_shape("reshape", this->shape(), shape)});
+  });
 }
 
 Tensor Tensor::expand(const Shape& target) const {
-  return as_view(*this, call(kExpand, *this, Sizes{tensors::expanded_shape(shape(), target)}));
+  return named_call("expand", {{"input", *this}}, [&] {
+    return as_view(*this, call(kExpand, *this, Sizes{tensors::expanded_shape(shape(), target)}));
+  });
 }
 
 Tensor Tensor::permute(const std::vector<int>& dims) const {
-  DimOrder order{dims};
-  for (int& dim : order.dims) dim = named_dim("permute", *this, dim);
-  std::vector<int> sorted = order.dims;
-  std::ranges::sort(sorted);
-  if (dims.size() != shape().size() || std::ranges::adjacent_find(sorted) != sorted.end()) {
-    throw base::Error(base::ErrorCode::kInvalidArgument,
-                      "permute of shape " + tensors::shape_to_string(shape()) + " was given " +
-                          std::to_string(dims.size()) + " dims",
-                      "each dim of the tensor stands there once");
-  }
-  return as_view(*this, call(kPermute, *this, order));
+  return named_call("permute", {{"input", *this}}, [&] {
+    DimOrder order{dims};
+    for (int& dim : order.dims) dim = named_dim("permute", *this, dim);
+    std::vector<int> sorted = order.dims;
+    std::ranges::sort(sorted);
+    if (dims.size() != shape().size() || std::ranges::adjacent_find(sorted) != sorted.end()) {
+      throw base::Error(base::ErrorCode::kInvalidArgument,
+                        "permute of shape " + tensors::shape_to_string(shape()) + " was given " +
+                            std::to_string(dims.size()) + " dims",
+                        "each dim of the tensor stands there once");
+    }
+    return as_view(*this, call(kPermute, *this, order));
+  });
 }
 
 Tensor Tensor::transpose(int dim0, int dim1) const {
@@ -417,17 +426,21 @@ Tensor Tensor::transpose(int dim0, int dim1) const {
 }
 
 Tensor Tensor::t() const {
-  if (dim() > 2) {
-    throw base::Error(base::ErrorCode::kInvalidArgument,
-                      "t() of a tensor of shape " + tensors::shape_to_string(shape()),
-                      "it takes at most two dims", "transpose(-2, -1)");
-  }
-  return dim() < 2 ? *this : transpose(0, 1);
+  return named_call("t", {{"input", *this}}, [&] {
+    if (dim() > 2) {
+      throw base::Error(base::ErrorCode::kInvalidArgument,
+                        "t() of a tensor of shape " + tensors::shape_to_string(shape()),
+                        "it takes at most two dims", "transpose(-2, -1)");
+    }
+    return dim() < 2 ? *this : transpose(0, 1);
+  });
 }
 
 Tensor Tensor::unsqueeze(int dim) const {
-  return as_view(*this,
-                 call(kUnsqueeze, *this, OneDim{tensors::normalize_dim(dim, shape().size() + 1)}));
+  return named_call("unsqueeze", {{"input", *this}}, [&] {
+    return as_view(
+        *this, call(kUnsqueeze, *this, OneDim{tensors::normalize_dim(dim, shape().size() + 1)}));
+  });
 }
 
 Tensor Tensor::squeeze(int dim) const {
@@ -437,18 +450,24 @@ Tensor Tensor::squeeze(int dim) const {
 }
 
 Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step) const {
-  const int d = named_dim("slice", *this, dim);
-  return sliced(*this, {d, tensors::slice_range(shape(), d, start, end, step)});
+  return named_call("slice", {{"input", *this}}, [&] {
+    const int d = named_dim("slice", *this, dim);
+    return sliced(*this, {d, tensors::slice_range(shape(), d, start, end, step)});
+  });
 }
 
 Tensor Tensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
-  const int d = named_dim("narrow", *this, dim);
-  return sliced(*this, {d, tensors::narrow_range(shape(), d, start, length)});
+  return named_call("narrow", {{"input", *this}}, [&] {
+    const int d = named_dim("narrow", *this, dim);
+    return sliced(*this, {d, tensors::narrow_range(shape(), d, start, length)});
+  });
 }
 
 Tensor Tensor::select(int dim, std::int64_t index) const {
-  const int d = named_dim("select", *this, dim);
-  return narrow(d, tensors::index_in(shape(), d, index), 1).squeeze(d);
+  return named_call("select", {{"input", *this}}, [&] {
+    const int d = named_dim("select", *this, dim);
+    return narrow(d, tensors::index_in(shape(), d, index), 1).squeeze(d);
+  });
 }
 
 Tensor Tensor::to(DType dtype) const {
