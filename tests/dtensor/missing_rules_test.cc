@@ -58,8 +58,7 @@ const std::map<const char*, std::set<std::string>> kExtremes = {
 /// Of all others.
 const std::map<const char*, std::set<std::string>> kSumsAndCuts = {
     {kRarelyTwo,
-     {"add_matmul", "addcdiv", "addcmul", "index_add", "lerp", "norm", "scatter", "scatter_add",
-      "where"}},
+     {"addcdiv", "addcmul", "index_add", "lerp", "norm", "scatter", "scatter_add", "where"}},
     {kValueUnseen, {"pad"}},
     {kHeads, {"scaled_dot_product_attention"}},
     {kOfTheSample,

@@ -57,23 +57,24 @@ class Chooser {
     return weighed_.empty() ? PlanCost{std::numeric_limits<double>::infinity(), 0} : best().cost;
   }
 
-  /// A cut is worth trying where an operand has one already; Partial where an operand is just that
-  /// and none would have to be padded to it.
+  /// A cut is worth trying where an operand has one already; Partial without a cut where an operand
+  /// is just that and none would have to be padded to it.
   bool is_sensible(const AxisRule& rule, std::size_t axis) const {
     bool any_cut = false;
     bool any_partial = false;
+    bool any_padded = false;
     for (std::size_t i = 0; i < layouts_.size(); ++i) {
       const bool is_cut = layouts_[i].is_shard(axis);
       any_cut = any_cut || is_cut;
       if (!rule.inputs[i].is_partial()) continue;
-      if (is_cut) return false;
+      any_padded = any_padded || is_cut;
       any_partial = any_partial || layouts_[i][axis] == rule.inputs[i];
     }
     const auto is_cut = [](const Placement& placement) { return placement.is_shard(); };
     const auto is_partial = [](const Placement& placement) { return placement.is_partial(); };
     if (const Cut* const cut = cut_of(rule)) return any_is_cut_so(*cut, axis);
     if (std::ranges::any_of(rule.inputs, is_cut)) return any_cut;
-    return any_partial || std::ranges::none_of(rule.inputs, is_partial);
+    return std::ranges::none_of(rule.inputs, is_partial) || (any_partial && !any_padded);
   }
 
  private:

@@ -96,6 +96,12 @@ Rules& Rules::additive() {
   return *this;
 }
 
+Rules& Rules::added(std::size_t input) {
+  for (sharding::AxisRule& rule : rules_)
+    if (rule.output.is_partial()) rule.inputs[input] = rule.output;
+  return *this;
+}
+
 Rules& Rules::also(Placements inputs, Placement output) {
   rules_.push_back({std::move(inputs), output});
   return *this;

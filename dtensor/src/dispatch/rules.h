@@ -52,6 +52,10 @@ class Rules {
   /// Linear in this input only.
   Rules& linear(std::size_t input);
 
+  /// Of the rules so far: this input is added to what the others give, so where the result is
+  /// Partial, it is so, too.
+  Rules& added(std::size_t input);
+
   /// Adds one combination.
   Rules& also(Placements inputs, Placement output);
 

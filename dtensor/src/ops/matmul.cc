@@ -105,16 +105,9 @@ Meta sum_meta(Metas in, const None&) {
   return {std::move(product), in[0].dtype};
 }
 
-/// As a product's, but that the dim which is summed over is not cut: each rank would add the sum.
+/// As a product's. Where that is Partial, each rank adds a part of the sum.
 void sum_rules(Rules& r, Metas in, const None&) {
   sharding::Operation operation = product_of(in.subspan(1));
-  for (sharding::Operand& operand : operation.inputs) {
-    for (int& index : operand.indices) {
-      if (std::ranges::find(operation.output, index) == operation.output.end()) {
-        index = sharding::kBroadcast;
-      }
-    }
-  }
   const std::size_t dims = in[0].shape.size();
   sharding::Indices sum(operation.output.end() - static_cast<std::ptrdiff_t>(dims),
                         operation.output.end());
@@ -122,7 +115,7 @@ void sum_rules(Rules& r, Metas in, const None&) {
     if (in[0].shape[d] == 1) sum[d] = sharding::kBroadcast;
   }
   operation.inputs.insert(operation.inputs.begin(), {in[0].shape, in[0].dtype, std::move(sum)});
-  r.einsum(std::move(operation)).cut_all();
+  r.einsum(std::move(operation)).cut_all().linear(1).linear(2).added(0);
 }
 
 Tensor times(const Tensor& a, Scalar factor) {
@@ -147,22 +140,16 @@ constexpr Op<None, tensors::ProductSum> kAddMatmul{
     .saves = saves_inputs(1, 2),
     .weighed = Weighed::both_ways};
 
-template <typename Predicate>
-bool has_placement(const Tensor& a, Predicate predicate) {
-  return a.is_distributed() && std::ranges::any_of(a.placements(), predicate);
-}
-
-bool has_parts(const Tensor& a) {
-  return has_placement(a, [](const Placement& p) { return p.is_partial(); });
-}
-
-/// Ranks hold parts of the product, or would have to gather what it is made of.
-bool is_product_in_parts(const Tensor& a, const Tensor& b) {
-  const auto is_cut = [](const Tensor& tensor, int dim) {
-    return has_placement(tensor, [dim](const Placement& p) { return p.is_shard(dim); });
+/// Along some axis the sum is Partial, and each rank has all of the product: one rank's is a part
+/// of it, which no rule of the operator says. The product is then made by itself.
+bool meets_whole_product(const Tensor& sum, const Tensor& a, const Tensor& b) {
+  if (!sum.is_distributed()) return false;
+  const auto is_whole = [](const Tensor& tensor, std::size_t axis) {
+    return !tensor.is_distributed() || tensor.placements()[axis].is_replicate();
   };
-  return has_parts(a) || has_parts(b) || is_cut(a, a.dim() - 1) ||
-         is_cut(b, std::max(0, b.dim() - 2));
+  for (std::size_t axis = 0; axis < sum.placements().size(); ++axis)
+    if (sum.placements()[axis].is_partial() && is_whole(a, axis) && is_whole(b, axis)) return true;
+  return false;
 }
 
 /// PyTorch truncates a product's factors, where it refuses others.
@@ -180,7 +167,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 Tensor add_matmul(const Tensor& sum, const Tensor& a, const Tensor& b,
                   tensors::ProductSum factors) {
   factors = {factor_for(a.dtype(), factors.beta), factor_for(a.dtype(), factors.alpha)};
-  if (!has_parts(sum) && !is_product_in_parts(a, b)) {
+  if (!meets_whole_product(sum, a, b)) {
     const Tensor* const inputs[] = {&sum, &a, &b};
     return call(kAddMatmul, std::span<const Tensor* const>(inputs), None{}, factors);
   }
