@@ -1,5 +1,5 @@
-// Every operator, with its operands in any layouts of meshes of two and three axes, against the
-// result of one rank; and its gradient.
+// Every operator, with its operands in any layouts of meshes of two, three and four axes, against
+// the result of one rank; and its gradient.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,10 +19,11 @@ namespace {
 
 using collectives::ProcessGroup;
 
-/// Under a sanitizer, each sample in few layouts.
-constexpr bool kAllRounds = testing_support::one_in(2) == 1;
-/// So many layouts of a sample by chance, beside those that are asked for.
-constexpr std::size_t kRoundsByChance = kAllRounds ? 8 : 0;
+/// How many layouts of each sample: those that are asked for and some by chance, or two.
+enum class Rounds { all, few };
+/// Under a sanitizer few.
+constexpr Rounds kAllRounds = testing_support::one_in(2) == 1 ? Rounds::all : Rounds::few;
+constexpr std::size_t kRoundsByChance = 8;
 
 /// What a layout of the operands must have; nothing: it is any.
 struct Asked {
@@ -133,12 +134,12 @@ Operands some_operands(const OperatorSample& sample, unsigned seed, const Device
 
 /// Each kind of Partial, and each dim of the first operand; the sample's number says which of them
 /// where only few rounds are run.
-std::vector<Asked> rounds_of(const OperatorSample& sample, std::size_t number) {
+std::vector<Asked> rounds_of(const OperatorSample& sample, std::size_t number, Rounds which) {
   std::vector<Asked> kinds, dims;
   for (const ReduceOp kind : partial_kinds(sample.inputs.at(0).dtype()))
     kinds.push_back({.kind = kind});
   for (int dim = 0; dim < sample.inputs.at(0).dim(); ++dim) dims.push_back({.dim = dim});
-  if (!kAllRounds) return {kinds[number % kinds.size()], dims[number % dims.size()]};
+  if (which == Rounds::few) return {kinds[number % kinds.size()], dims[number % dims.size()]};
   std::vector<Asked> rounds = kinds;
   rounds.insert(rounds.end(), dims.begin(), dims.end());
   rounds.resize(rounds.size() + kRoundsByChance);
@@ -156,7 +157,7 @@ std::string wrong_with(const OperatorSample& sample, const Tensors& inputs, cons
 /// Sizes with even parts, uneven ones, and ranks that have nothing.
 constexpr std::pair<int, int> kSizesOfAnyLayout[] = {{5, 3}, {2, 3}, {4, 4}, {3, 2}};
 
-Met expect_right_in_any_layout(const std::vector<int>& mesh_shape) {
+Met expect_right_in_any_layout(const std::vector<int>& mesh_shape, Rounds which) {
   std::vector<std::vector<OperatorSample>> by_size;
   for (const auto& [rows, columns] : kSizesOfAnyLayout)
     by_size.push_back(operator_samples(rows, columns));
@@ -166,7 +167,7 @@ Met expect_right_in_any_layout(const std::vector<int>& mesh_shape) {
   test::run_ranks(world, [&](const ProcessGroup& group) {
     const DeviceMesh mesh(group, mesh_shape);
     for (std::size_t i = 0; i < by_size[0].size(); ++i) {
-      const std::vector<Asked> rounds = rounds_of(by_size[0][i], i);
+      const std::vector<Asked> rounds = rounds_of(by_size[0][i], i, which);
       for (std::size_t round = 0; round < rounds.size(); ++round) {
         const OperatorSample& sample = by_size[(i + round) % by_size.size()][i];
         const auto seed = static_cast<unsigned>(100 * (i * 100 + round) + mesh_shape.size());
@@ -185,25 +186,30 @@ Met expect_right_in_any_layout(const std::vector<int>& mesh_shape) {
   return met;
 }
 
-void expect_every_operator_met(const Met& met) {
+void expect_every_operator_right_on(const std::vector<int>& mesh_shape, Rounds which) {
+  const Met met = expect_right_in_any_layout(mesh_shape, which);
   std::printf("%zu samples in %zu layouts of their operands, %zu of them with a shard order\n",
               met.kinds.size(), met.calls, met.with_order);
   for (const OperatorSample& sample : operator_samples(2, 2)) {
     const auto kinds = met.kinds.find(sample.name);
     ASSERT_NE(kinds, met.kinds.end()) << sample.name << " was not met";
     const std::vector<ReduceOp> all = partial_kinds(sample.inputs.at(0).dtype());
-    EXPECT_EQ(kinds->second.size(), kAllRounds ? all.size() : 1U) << sample.name;
+    EXPECT_EQ(kinds->second.size(), which == Rounds::all ? all.size() : 1U) << sample.name;
   }
   // At least that of each dim.
   EXPECT_GE(met.with_order, met.kinds.size());
 }
 
 TEST(AnyLayoutTest, EveryOperatorIsRightOnTwoAxes) {
-  expect_every_operator_met(expect_right_in_any_layout({2, 2}));
+  expect_every_operator_right_on({2, 2}, kAllRounds);
 }
 
 TEST(AnyLayoutTest, EveryOperatorIsRightOnThreeAxes) {
-  expect_every_operator_met(expect_right_in_any_layout({2, 1, 3}));
+  expect_every_operator_right_on({2, 1, 3}, kAllRounds);
+}
+
+TEST(AnyLayoutTest, EveryOperatorIsRightOnFourAxes) {
+  expect_every_operator_right_on({2, 1, 2, 2}, Rounds::few);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <functional>
 #include <optional>
+#include <random>
 
 #include "dtensor/carried_bytes.h"
 #include "dtensor/catalogue.h"
@@ -22,6 +23,7 @@
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/explain.h"
+#include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/plan/cross_mesh_plan.h"
 #include "dtrun/tensor/cuda.h"
@@ -91,6 +93,44 @@ TEST(CrossMeshTest, EveryLayoutGoesToEveryLayoutOfEveryOtherMesh) {
       }
     });
   }
+}
+
+TEST(CrossMeshTest, LayoutsOfThreeAndFourAxesGoToOtherMeshesAndBack) {
+  const std::vector<RankGrid> grids = {RankGrid(arange(8).reshape({2, 2, 2})),
+                                       RankGrid(flip(arange(8), {0}).reshape({2, 1, 2, 2})),
+                                       {{6, 0, 3}, {5, 2, 4}},
+                                       {7, 1}};
+  const tensors::Shape shape = {5, 7};
+  std::vector<Catalogue> catalogues;
+  for (const RankGrid& grid : grids)
+    catalogues.push_back(catalogue_of(shape, grid.shape(), {ReduceOp::min, ReduceOp::product}));
+  run_world(8, [&](int) {
+    std::vector<DeviceMesh> meshes;
+    for (const RankGrid& grid : grids) meshes.push_back(DeviceMesh("cpu", grid));
+    const LocalTensor global = global_tensor(shape);
+    std::mt19937 random(7);
+    const auto some_layout_on = [&](std::size_t mesh) {
+      return random() % catalogues[mesh].layouts.size();
+    };
+    for (unsigned i = 0; i < 600 / one_in(10); ++i) {
+      // One of the two is a mesh of three or four axes.
+      const std::size_t many = random() % 2, other = (many + 1 + random() % 3) % 4;
+      const bool is_source = random() % 2 == 0;
+      const std::size_t source = is_source ? many : other, target = is_source ? other : many;
+      const std::size_t before = some_layout_on(source);
+      const Layout &from = catalogues[source].layouts[before],
+                   &to = catalogues[target].layouts[some_layout_on(target)];
+      const Tensor x = placed_or_outside(catalogues[source], before, meshes[source]);
+      SCOPED_TRACE(x.spec().to_string() + " -> " + to.to_string() + " on " +
+                   meshes[target].to_string());
+      const Tensor there = x.redistribute(meshes[target], to.placements(), to.order());
+      EXPECT_EQ(there.spec().layout(), to);
+      expect_holds(there, global);
+      const Tensor back = there.redistribute(meshes[source], from.placements(), from.order());
+      EXPECT_EQ(back.spec().layout(), from);
+      expect_holds(back, global);
+    }
+  });
 }
 
 TEST(CrossMeshTest, RaggedShardsGoToRaggedShards) {

@@ -11,6 +11,8 @@
 #include "dtensor/vector_tensor.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/move/comm_counter.h"
+#include "dtrun/dtensor/nn/containers.h"
+#include "dtrun/dtensor/nn/embedding.h"
 #include "dtrun/dtensor/nn/init.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
@@ -21,6 +23,8 @@
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/ops/rows.h"
 #include "dtrun/dtensor/ops/views.h"
+#include "dtrun/dtensor/parallel/fully_shard.h"
+#include "dtrun/dtensor/parallel/parallelize.h"
 #include "support/rank_threads.h"
 
 namespace dtrun::dtensor {
@@ -84,6 +88,19 @@ TEST(KnownWrongResults, I129206_TensorParallelThenFullyShardedIsTheWholeAgain) {
     expect_equal(sharded, weight, kExact);
     expect_equal(sharded.redistribute({Replicate(), Shard(0)}), weight, kExact);
   });
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2}, {"dp", "tp"});
+    const nn::Sequential model{nn::Embedding(4, 1)};
+    const Tensor weight = model->get_parameter("0.weight");
+    weight.set_data(counted({4, 1}).to(DType::f32));
+    parallelize(*model, mesh["tp"], {{"0", Rowwise()}});
+    fully_shard(*model, mesh["dp"]);
+    const Tensor sharded = model->get_parameter("0.weight");
+    const int dp = mesh.local_rank("dp"), tp = mesh.local_rank("tp");
+    EXPECT_EQ(sharded.to_local().to_vector(), Values{2.0 * tp + dp});
+    EXPECT_EQ(sharded.full_tensor().to_vector(), (Values{0, 1, 2, 3}));
+    EXPECT_EQ(model->state_dict().at("0.weight").full_tensor().to_vector(), (Values{0, 1, 2, 3}));
+  });
 }
 
 /// Where the part of a rank of a 2 x 2 mesh begins, and how long it is.
@@ -128,7 +145,7 @@ TEST(KnownWrongResults, I194457_NoRowIsLostWhereTwoAxesGatherAnUnevenDim) {
   });
 }
 
-// 110762, too.
+// 110762 and 191472, too.
 TEST(KnownWrongResults, I144109_PartsOfAnyOtherSizesAreNotTakenForChunks) {
   on_line(4, [](const DeviceMesh& mesh) {
     const Tensor columns = ones({2, 2 + mesh.rank()});
@@ -206,13 +223,17 @@ TEST(KnownWrongResults, I149768_ClippingByATotalNormOfASumOfTermsUsesTheWholeNor
   });
 }
 
+// 163241, too, which gathers.
 TEST(KnownWrongResults, I162692_AMeanOfUnevenPartsIsTheMeanOfAll) {
   on_line(2, [](const DeviceMesh& mesh) {
     for (const Shape& shape : {Shape{3, 4}, Shape{1, 4}}) {
       const Tensor whole = varied(shape);
       const Tensor x = laid(whole, mesh, {Shard(0)});
-      expect_equal(x.mean(), whole.mean(), kRounded);
-      expect_equal(x.mean({0}), whole.mean({0}), kRounded);
+      const CommCounter counter;
+      const Tensor of_all = x.mean(), of_columns = x.mean({0});
+      EXPECT_EQ(counter.get_total_counts(), 0) << counter;  // each rank has its share of the sum
+      expect_equal(of_all, whole.mean(), kRounded);
+      expect_equal(of_columns, whole.mean({0}), kRounded);
     }
   });
 }
@@ -229,7 +250,7 @@ TEST(KnownWrongResults, I159856_NormsAndExtremesOfASumOfTermsAreOfTheSum) {
   });
 }
 
-// 144054, too.
+// 144054 and radixark/miles_diffusion 35, too.
 TEST(KnownWrongResults, I162312_ItemIsTheWholeValueOnEveryRank) {
   on_line(2, [](const DeviceMesh& mesh) {
     const Tensor whole = counted({4, 3});
@@ -388,18 +409,24 @@ TEST(KnownWrongResults, I139735_WritingToASliceWritesTheTensorOrIsRefused) {
 
 // Reductions, random numbers, losses.
 
+// Short sums are made by each rank, long ones in shares.
 TEST(KnownWrongResults, I171916_ReplicasHaveTheSameBits) {
-  on_grid(2, 3, [](const DeviceMesh& mesh) {
-    const Tensor term = randn({257}, {static_cast<std::uint64_t>(mesh.rank()) + 1});
-    const Tensor sum = Tensor::from_local(term, mesh, {Partial(), Partial()}).full_tensor();
-    const Tensor of_first = distribute_tensor(sum, mesh, {Replicate(), Replicate()}).to_local();
-    EXPECT_EQ(difference(sum, of_first, kExact), "");
-  });
+  for (const auto transport : {collectives::Transport::automatic, collectives::Transport::tcp}) {
+    test::run_ranks(6, {.transport = transport}, [](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, {2, 3});
+      for (const std::int64_t elements : {257, 9000}) {
+        const Tensor term = randn({elements}, {static_cast<std::uint64_t>(mesh.rank()) + 1});
+        const Tensor sum = Tensor::from_local(term, mesh, {Partial(), Partial()}).full_tensor();
+        const Tensor of_first = distribute_tensor(sum, mesh, {Replicate(), Replicate()}).to_local();
+        EXPECT_EQ(difference(sum, of_first, kExact), "");
+      }
+    });
+  }
 }
 
 TEST(KnownWrongResults, I168058_RandomNumbersDoNotDependOnTheLayout) {
   const Tensor alone = randn({6, 5}, {7});
-  for (const int ranks : {2, 4}) {
+  for (const int ranks : {2, 4, 8}) {
     on_line(ranks, [&](const DeviceMesh& mesh) {
       expect_equal(randn({6, 5}, {7}, mesh, {Shard(0)}), alone, kExact);
       expect_equal(randn({6, 5}, {7}, mesh, {Shard(1)}), alone, kExact);
@@ -414,6 +441,30 @@ TEST(KnownWrongResults, TorchTitan3204_ALossOverTwoAxesIsTheWholeMean) {
     const Tensor loss =
         mse_loss(laid(x, mesh, {Shard(0), Shard(1)}), laid(y, mesh, {Shard(0), Shard(1)}));
     expect_equal(loss, mse_loss(x, y), kRounded);
+  });
+  // Axes of one mesh, each as a mesh of its own: the mean is that of the axis that cuts the tensor.
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2}, {"dp", "tp"});
+    const Tensor x = varied({6, 4}), y = counted({6, 4});
+    for (const char* const axis : {"dp", "tp"}) {
+      for (const int dim : {0, 1}) {
+        const auto on_axis = [&](const Tensor& whole) {
+          return laid(whole, mesh[axis], {Shard(dim)});
+        };
+        const Tensor found = on_axis(x).requires_grad_(), alone = x.detach().requires_grad_();
+        const Tensor loss = mse_loss(found, on_axis(y)), right = mse_loss(alone, y);
+        EXPECT_NEAR(loss.item(), right.item(), 1e-12 * right.item()) << axis;
+        loss.backward();
+        right.backward();
+        expect_equal(found.grad(), alone.grad(), kRounded);
+      }
+    }
+    // The batch on one of them, the model on the other.
+    const Tensor rows = laid(x, mesh["dp"], {Shard(0)}), weight = varied({4, 2}),
+                 columns = laid(weight, mesh["tp"], {Shard(1)});
+    const Tensor product =
+        Tensor::from_local(matmul(rows.to_local(), columns.to_local()), mesh, {Shard(0), Shard(1)});
+    EXPECT_NEAR(product.mean().item(), matmul(x, weight).mean().item(), 1e-12);
   });
 }
 

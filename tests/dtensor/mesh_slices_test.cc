@@ -137,6 +137,61 @@ TEST(MeshSlicesTest, AxesAreFlattenedAndSplit) {
   });
 }
 
+TEST(MeshSlicesTest, AMeshOfFourAxesIsSlicedFlattenedSplitAndConcatenated) {
+  run_world(16, [](int rank) {
+    const DeviceMesh mesh("cpu", arange(16).reshape({2, 2, 2, 2}), {"pp", "dp", "cp", "tp"});
+    EXPECT_EQ(mesh.coordinate(), (Ints{rank >> 3, rank >> 2 & 1, rank >> 1 & 1, rank & 1}));
+    const DeviceMesh three = mesh[{"tp", "pp", "cp"}];
+    EXPECT_EQ(three.to_string(), "DeviceMesh((tp=2, pp=2, cp=2), 'cpu', stride=(1, 8, 2))");
+    EXPECT_EQ(three.coordinate(), (Ints{rank & 1, rank >> 3, rank >> 1 & 1}));
+    const int first = rank & 4;
+    EXPECT_EQ(three.ranks(), (Ints{first, first + 2, first + 8, first + 10, first + 1, first + 3,
+                                   first + 9, first + 11}));
+    EXPECT_EQ(three.group("cp"), mesh.group("cp"));
+    EXPECT_EQ(sum_of_ranks(three.group(), rank), 8 * first + 44);
+    EXPECT_EQ((three[{"cp", "tp"}].ranks()), (mesh[{"cp", "tp"}].ranks()));
+
+    const DeviceMesh flat = mesh.flatten({"pp", "cp"});
+    const int corner = rank & 5;
+    EXPECT_EQ(flat.to_string(), "DeviceMesh((pp_cp=4), 'cpu', stride=((8, 2),))");
+    EXPECT_EQ(flat.ranks(), (Ints{corner, corner + 2, corner + 8, corner + 10}));
+    EXPECT_EQ(sum_of_ranks(flat.group(), rank), 4 * corner + 20);
+    const DeviceMesh mixed = mesh[{"dp", "pp_cp", "tp"}];
+    EXPECT_EQ(mixed.shape(), (Ints{2, 4, 2}));
+    EXPECT_EQ(mixed.coordinate(),
+              (Ints{rank >> 2 & 1, rank >> 3 << 1 | (rank >> 1 & 1), rank & 1}));
+    EXPECT_EQ(flat.unflatten("pp_cp", {2, 2}, {"a", "b"})["b"].ranks(), mesh["cp"].ranks());
+    EXPECT_EQ(mesh.flatten({}, "world").ranks(), mesh.ranks());
+
+    const DeviceMesh line("cpu", arange(16), {"world"});
+    const DeviceMesh split = line.unflatten("world", {2, 2, 2, 2}, {"pp", "dp", "cp", "tp"});
+    EXPECT_EQ(split.coordinate(), mesh.coordinate());
+    EXPECT_EQ(split.group("dp").global_ranks(), mesh.group("dp").global_ranks());
+    EXPECT_EQ(sum_of_ranks(split.group("dp"), rank), 2 * (rank & 11) + 4);
+
+    EXPECT_EQ(DeviceMesh::concatenate({mesh[{"tp", "dp"}], mesh["pp"]}),
+              (mesh[{"tp", "dp", "pp"}]));
+    const DeviceMesh turned = DeviceMesh::concatenate({mesh["tp"], mesh[{"cp", "dp"}], mesh["pp"]});
+    EXPECT_EQ(turned.coordinate(), (Ints{rank & 1, rank >> 1 & 1, rank >> 2 & 1, rank >> 3}));
+    // What lies on them is whole.
+    const Tensor whole = arange(16 * 3).reshape({16, 3});
+    for (const DeviceMesh& on : {three, mixed, split, turned}) {
+      Placements placements(static_cast<std::size_t>(on.ndim()), Shard(0));
+      placements.back() = Partial();
+      EXPECT_TRUE(equal(distribute_tensor(whole, on, placements, {.source_rank = -1}), whole));
+    }
+    const DeviceMesh of_group =
+        DeviceMesh::from_group(collectives::default_group(), "cpu", {"all"});
+    EXPECT_EQ(of_group.unflatten("all", {2, 2, 2, 2}, {"a", "b", "c", "d"}).coordinate(),
+              mesh.coordinate());
+    EXPECT_EQ(DeviceMesh::from_groups(
+                  {mesh.group("pp"), mesh.group("dp"), mesh.group("cp"), mesh.group("tp")}, "cpu",
+                  arange(16).reshape({2, 2, 2, 2}))
+                  .coordinate(),
+              mesh.coordinate());
+  });
+}
+
 TEST(MeshSlicesTest, SlicesOfOneMeshAreConcatenated) {
   run_world(8, [](int) {
     const DeviceMesh mesh("cpu", arange(8).reshape({2, 2, 2}), {"pp", "dp", "tp"});

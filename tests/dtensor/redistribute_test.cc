@@ -71,7 +71,9 @@ void expect_all_pairs_right(const std::vector<int>& mesh_shape, const std::vecto
           expect_holds(there, global);
           if (round_trip == RoundTrip::no) continue;
           const Layout& back = catalogue.layouts[i];
-          expect_holds(there.redistribute(back.placements(), back.order()), global);
+          const DTensor again = there.redistribute(back.placements(), back.order());
+          EXPECT_EQ(again.spec().layout(), back);
+          expect_holds(again, global);
         }
       }
     }
@@ -132,29 +134,44 @@ LocalTensor bits_of(const Shape& shape) {
   return tensors::tensor_from(values, shape, DType::i64);
 }
 
+/// One of so many pairs; @return how many there were
+std::size_t expect_bits_kept(const std::vector<int>& mesh_shape, const Shape& shape,
+                             std::size_t one_pair_in) {
+  const std::vector<Layout> layouts =
+      all_layouts(shape, mesh_shape, {ReduceOp::band, ReduceOp::bor, ReduceOp::bxor});
+  int world = 1;
+  for (const int size : mesh_shape) world *= size;
+  std::atomic<std::size_t> pairs_of_first = 0;
+  test::run_ranks(world, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, mesh_shape);
+    const Tensor global(bits_of(shape));
+    for (std::size_t pair = 0; pair < layouts.size() * layouts.size(); pair += one_pair_in) {
+      const Layout &before = layouts[pair / layouts.size()], &to = layouts[pair % layouts.size()];
+      const Tensor from = placed_in_terms(global, mesh, before.placements(), before.order());
+      SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string());
+      expect_holds(from.redistribute(to.placements(), to.order()), global);
+      if (group.rank() == 0) ++pairs_of_first;
+    }
+  });
+  return pairs_of_first;
+}
+
 TEST(RedistributeTest, EveryPairOfBitwisePartialsKeepsTheBits) {
-  const std::vector<ReduceOp> ops = {ReduceOp::band, ReduceOp::bor, ReduceOp::bxor};
   std::size_t pairs = 0;
   for (const std::vector<int>& mesh_shape : {std::vector<int>{2}, {3}, {2, 2}, {2, 3}}) {
-    for (const Shape& shape : {Shape{5}, Shape{7, 3}}) {
-      const std::vector<Layout> layouts = all_layouts(shape, mesh_shape, ops);
-      const int world = mesh_shape[0] * (mesh_shape.size() > 1 ? mesh_shape[1] : 1);
-      test::run_ranks(world, [&](const ProcessGroup& group) {
-        const DeviceMesh mesh(group, mesh_shape);
-        const Tensor global(bits_of(shape));
-        for (const Layout& before : layouts) {
-          const Tensor from = placed_in_terms(global, mesh, before.placements(), before.order());
-          for (const Layout& to : layouts) {
-            SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string());
-            expect_holds(from.redistribute(to.placements(), to.order()), global);
-            if (group.rank() == 0) ++pairs;
-          }
-        }
-      });
-    }
+    for (const Shape& shape : {Shape{5}, Shape{7, 3}})
+      pairs += expect_bits_kept(mesh_shape, shape, 1);
   }
   std::printf("%zu pairs\n", pairs);
   EXPECT_GT(pairs, 2000U);
+}
+
+TEST(RedistributeTest, BitwisePartialsOnThreeAndFourAxesKeepTheBits) {
+  const std::size_t one_in = testing_support::one_in(7);
+  const std::size_t on_three = expect_bits_kept({2, 1, 2}, {7, 3}, 23 * one_in),
+                    on_four = expect_bits_kept({2, 1, 2, 2}, {5}, 197 * one_in);
+  std::printf("%zu and %zu pairs\n", on_three, on_four);
+  EXPECT_GT(std::min(on_three, on_four), 600 / one_in);
 }
 
 /// From every layout to one of so many, and back; of rows from none to twice the ranks and one.
@@ -183,8 +200,11 @@ std::size_t expect_every_size_right(const std::vector<int>& mesh_shape, const Sh
         const DTensor from = placed(catalogues[rows], i, mesh);
         SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string());
         const DTensor there = from.redistribute(to.placements(), to.order());
+        EXPECT_EQ(there.spec().layout(), to);
         expect_holds(there, global);
-        expect_holds(there.redistribute(back.placements(), back.order()), global);
+        const DTensor again = there.redistribute(back.placements(), back.order());
+        EXPECT_EQ(again.spec().layout(), back);
+        expect_holds(again, global);
         if (group.rank() == 0) ++pairs_of_first;
       }
     }
@@ -239,31 +259,63 @@ TEST(RedistributeTest, ThousandsOfPairsOnFourAxesKeepTheValue) {
   expect_random_pairs_right({1, 2, 2, 2}, {60, 34}, {ReduceOp::max}, count);
 }
 
+TEST(RedistributeTest, MinimaAndProductsOnThreeAndFourAxesKeepTheValue) {
+  const unsigned count = 1000 / testing_support::one_in(20);
+  expect_random_pairs_right({2, 2, 2}, {7, 3}, {ReduceOp::min, ReduceOp::product}, count);
+  expect_random_pairs_right({2, 1, 3, 2}, {5, 4}, {ReduceOp::min, ReduceOp::product}, count);
+}
+
 TEST(RedistributeTest, SomeKilobytesOnTwoAndThreeAxesTakeExchangesAndKeepTheValue) {
   expect_all_pairs_right({3, 2}, {{70, 51}, {4, 1025}}, {}, RoundTrip::no);
   expect_all_pairs_right({2, 2, 2}, {{51, 35}}, {}, RoundTrip::no);
 }
 
-TEST(RedistributeTest, WhileOneIsOnItsWayOthersAreAndTheProgramGoesOn) {
-  const Catalogue catalogue = catalogue_of({7, 5}, {3, 2}, {ReduceOp::sum});
-  test::run_ranks(6, [&](const ProcessGroup& group) {
-    const DeviceMesh mesh(group, {3, 2}), line(group, {6});
+/// While one is on its way, others are, and the program goes on. The way back is right, too.
+/// @param pairs so many by chance; 0: all
+void expect_right_on_its_way(const std::vector<int>& mesh_shape, const Shape& shape,
+                             unsigned pairs) {
+  const Catalogue catalogue = catalogue_of(shape, mesh_shape, {ReduceOp::sum});
+  const std::size_t count = catalogue.layouts.size();
+  int world = 1;
+  for (const int size : mesh_shape) world *= size;
+  test::run_ranks(world, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, mesh_shape), line(group, {world}, {"line"});
+    const Placements whole(mesh_shape.size(), Replicate());
     const LocalTensor global = global_tensor(catalogue.shape);
-    for (std::size_t i = 0; i < catalogue.layouts.size(); ++i) {
-      const DTensor from = placed(catalogue, i, mesh);
-      for (const Layout& to : catalogue.layouts) {
-        SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string());
-        PendingTensor there = from.redistribute_async(to.placements(), to.order());
-        PendingTensor elsewhere = from.redistribute_async(line, {Shard(1)});
-        const DTensor meanwhile = (from * 2).redistribute({Replicate(), Replicate()});
-        expect_holds(elsewhere.wait(), global);
-        expect_holds(there.wait(), global);
-        EXPECT_TRUE(there.is_completed());
-        EXPECT_EQ(there.wait().spec().layout(), to);
-        EXPECT_EQ(meanwhile.to_vector()[0], -6);
-      }
+    const Tensor weights = distribute_tensor(Tensor(global), mesh, whole, {.source_rank = -1});
+    const Tensor on_line =
+        distribute_tensor(Tensor(global), line, {Replicate()}, {.source_rank = -1});
+    std::mt19937 random(5);
+    for (std::size_t i = 0; i < (pairs == 0 ? count * count : pairs); ++i) {
+      const std::size_t pair = pairs == 0 ? i : random() % (count * count);
+      const DTensor from = placed(catalogue, pair / count, mesh).requires_grad_();
+      const Layout& to = catalogue.layouts[pair % count];
+      SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string());
+      PendingTensor there = from.redistribute_async(to.placements(), to.order());
+      PendingTensor elsewhere = from.redistribute_async(line, {Shard(1)});
+      const DTensor meanwhile = (from * 2).redistribute(whole);
+      expect_holds(elsewhere.wait(), global);
+      expect_holds(there.wait(), global);
+      EXPECT_TRUE(there.is_completed());
+      EXPECT_EQ(there.wait().spec().layout(), to);
+      EXPECT_EQ(meanwhile.to_vector()[0], -6);
+      sum(there.wait() * weights).backward();
+      expect_holds(from.grad(), global);
+      sum(elsewhere.wait() * on_line).backward();
+      expect_holds(from.grad(), tensors::mul(global, 2));
     }
   });
+}
+
+TEST(RedistributeTest, WhileOneIsOnItsWayOthersAreAndTheProgramGoesOn) {
+  expect_right_on_its_way({3, 2}, {7, 5}, 0);
+  expect_right_on_its_way({4}, {5, 7}, 0);
+}
+
+TEST(RedistributeTest, OnThreeAndFourAxesTheyAreOnTheirWayAlike) {
+  const unsigned pairs = 100 / testing_support::one_in(5);
+  expect_right_on_its_way({2, 2, 2}, {7, 5}, pairs);
+  expect_right_on_its_way({2, 1, 2, 2}, {7, 5}, pairs);
 }
 
 TEST(RedistributeTest, WhatIsOnItsWayArrivesByItselfAndTakesPartInGradients) {
