@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "dtrun/base/error.h"
+#include "dtrun/tensor/cuda.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -34,10 +35,18 @@ struct Shared {
 };
 
 [[noreturn]] void refuse(const std::string& what,
-                         const std::string& hint = "a copy that its library makes of it") {
+                         const std::string& hint = "a copy that its library makes of it",
+                         const std::string& why = "dtrun has no tensors of that kind") {
   throw Error(ErrorCode::kInvalidArgument,
-              "from_dlpack: a DLPack tensor " + what + " cannot be taken",
-              "dtrun has no tensors of that kind", hint);
+              "from_dlpack: a DLPack tensor " + what + " cannot be taken", why, hint);
+}
+
+void require_device(const std::string& of, int index) {
+  const int count = cuda::device_count();
+  if (index >= 0 && index < count) return;
+  refuse(fmt::format("{} on CUDA device {}", of, index),
+         count == 0 ? "a copy on the CPU" : "a copy on a device that is here",
+         fmt::format("this process has {} CUDA devices", count));
 }
 
 DType dtype_from(const DLDataType& type) {
@@ -56,8 +65,7 @@ Device device_from(const DLDevice& device, const Shape& shape) {
       return kCpu;
     case kDLCUDA:
     case kDLCUDAManaged:
-      if (device.device_id < 0)
-        refuse(fmt::format("{} on CUDA device {}", of, device.device_id), "device 0 or another");
+      require_device(of, device.device_id);
       return {DeviceType::cuda, device.device_id};
     default:
       refuse(fmt::format("{} on a device of type {}", of, static_cast<int>(device.device_type)),

@@ -4,10 +4,15 @@
 #include <dlpack/dlpack.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <memory>
+
 #include "dtrun/base/error.h"
+#include "dtrun/tensor/cuda.h"
 #include "dtrun/tensor/literal.h"
 #include "dtrun/tensor/ops.h"
 #include "tensor/all_dtypes.h"
+#include "tensor/simulated_devices.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -107,6 +112,84 @@ TEST(DlpackTest, SizesThatNoMemoryHoldsAreRefusedAndNotGivenBack) {
         t.dl_tensor.strides = nullptr;
       },
       "more elements than 63 bits count");
+}
+
+// --- CUDA devices, of which the simulation has two.
+
+class DlpackOnDevicesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no devices";
+    devices_ = std::make_unique<cuda::SimulatedDevices>();
+  }
+  static Device gpu(int index) { return {DeviceType::cuda, index}; }
+
+ private:
+  std::unique_ptr<cuda::SimulatedDevices> devices_;
+};
+
+TEST_F(DlpackOnDevicesTest, ATensorOfADeviceGoesThereAndBack) {
+  for (const int index : {0, 1}) {
+    LocalTensor tensor = arange(6).to(gpu(index)).view({2, 3}).transpose(0, 1);
+    const void* const data = tensor.data();
+    DLManagedTensor* const managed = to_dlpack(tensor);
+    EXPECT_EQ(managed->dl_tensor.device.device_type, kDLCUDA);
+    EXPECT_EQ(managed->dl_tensor.device.device_id, index);
+    EXPECT_EQ(managed->dl_tensor.data, data);
+    tensor = LocalTensor();  // what was given away keeps the elements
+    const LocalTensor back = from_dlpack(managed);
+    EXPECT_EQ(back.data(), data);
+    EXPECT_EQ(back.device(), gpu(index));
+    EXPECT_EQ(add(back, 1).to(kCpu).to_vector(), (std::vector<double>{1, 4, 2, 5, 3, 6}));
+  }
+}
+
+TEST_F(DlpackOnDevicesTest, OthersElementsOnADeviceAreSharedAndGivenBackOnce) {
+  for (const DLDeviceType type : {kDLCUDA, kDLCUDAManaged}) {
+    Foreign foreign;
+    const LocalTensor memory = arange(6).to(DType::f32).to(gpu(1));
+    foreign.managed.dl_tensor.data = memory.data();
+    foreign.managed.dl_tensor.device = {type, 1};
+    {
+      const LocalTensor row = from_dlpack(&foreign.managed).select(0, 1);
+      EXPECT_EQ(row.device(), gpu(1));
+      EXPECT_EQ(row.to(kCpu).to_vector(), (std::vector<double>{4, 5}));
+      row.fill_(9);
+      EXPECT_EQ(foreign.released, 0);
+    }
+    EXPECT_EQ(foreign.released, 1);
+    EXPECT_EQ(memory.to(kCpu).to_vector(), (std::vector<double>{0, 1, 2, 3, 9, 9}));
+  }
+}
+
+TEST_F(DlpackOnDevicesTest, PinnedMemoryIsTheHosts) {
+  Foreign foreign;
+  foreign.managed.dl_tensor.device = {kDLCUDAHost, 0};
+  const LocalTensor tensor = from_dlpack(&foreign.managed);
+  EXPECT_TRUE(tensor.device().is_cpu());
+  EXPECT_EQ(tensor.to_vector(), (std::vector<double>{1, 2, 4, 5}));
+}
+
+TEST_F(DlpackOnDevicesTest, ADeviceThatIsNotHereIsRefused) {
+  expect_refused(
+      [](DLManagedTensor& t) {
+        t.dl_tensor.device = {kDLCUDA, 2};
+      },
+      "of shape [2, 2] on CUDA device 2");
+  expect_refused(
+      [](DLManagedTensor& t) {
+        t.dl_tensor.device = {kDLCUDAManaged, 9};
+      },
+      "this process has 2 CUDA devices");
+}
+
+TEST(DlpackTest, WithoutDevicesOneIsRefused) {
+  if (cuda::device_count() > 0) GTEST_SKIP() << "this machine has a CUDA device";
+  expect_refused(
+      [](DLManagedTensor& t) {
+        t.dl_tensor.device = {kDLCUDA, 0};
+      },
+      "this process has 0 CUDA devices");
 }
 
 }  // namespace
