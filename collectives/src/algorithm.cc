@@ -12,12 +12,15 @@ std::string why_messages(const Situation& now) {
     return fmt::format("not all {} ranks share memory", now.place.ranks);
   if (now.empty_parts == EmptyParts::stay)
     return "the ranks have agreed on the sizes, so empty parts are not sent";
-  if (goes_by_lent_messages(now))
-    return fmt::format("{} bytes of each of {} ranks are read where they lie", now.bytes,
-                       now.place.ranks);
-  return fmt::format(
-      "{} bytes of each of {} ranks are too many for posts, and the ranks for stages", now.bytes,
-      now.place.ranks);
+  return fmt::format("each of {} ranks sends to the others", now.place.ranks);
+}
+
+/// Why bytes that cannot be read in place do not go by stages.
+std::string why_not_stages(const Situation& now) {
+  if (goes_by_lent_messages(now)) return "so long ones are read where they lie";
+  if (now.place.ranks > kMostOnStage) return "a step of the stages would carry too little";
+  return fmt::format("{} ranks share each core, and would meet at each step of the stages",
+                     now.place.ranks_per_core);
 }
 
 }  // namespace
@@ -28,6 +31,8 @@ const char* way_name(Way way) {
       return "posts";
     case Way::stages:
       return "stages";
+    case Way::in_place:
+      return "shared tensors or messages";
     case Way::parcels:
       return "parcels";
     case Way::messages:
@@ -52,6 +57,13 @@ std::string explain(const Situation& now, Way way) {
     case Way::stages:
       text = fmt::format("{} bytes of each of {} ranks, which share memory, are too many for posts",
                          now.bytes, now.place.ranks);
+      break;
+    case Way::in_place:
+      text = fmt::format(
+          "{} bytes of each of {} ranks, which share memory: in place if they lie in shared "
+          "tensors, "
+          "else by {}, because {}",
+          now.bytes, now.place.ranks, way_name(way_of_messages(now)), why_not_stages(now));
       break;
     case Way::parcels:
       text = fmt::format(

@@ -23,8 +23,14 @@ inline constexpr std::size_t kPostBytes = kLongPosts * kDefaultLimits.post_bytes
 inline constexpr std::size_t kPostPieceBytes = 16 << 10;
 /// The same on a stage.
 inline constexpr std::size_t kStagePieceBytes = 32 << 10;
-/// Half a stage is divided among the members; smaller pieces than this are not worth a step.
-inline constexpr int kMostOnStage = 32;
+/// Of an all_reduce and a reduce_scatter half a stage is divided among the members: of more than
+/// these a step would carry four cache lines for each.
+inline constexpr int kMostOnStage = 1024;
+/// Where so many ranks share a core, a step of the stages, for which all of them must have run,
+/// takes longer than the copies and messages that it saves, from so many bytes on. A broadcast's
+/// steps are short: the root alone lays.
+inline constexpr int kCrowdedOnStage = 6, kCrowdedOnRootsStage = 4;
+inline constexpr std::size_t kCrowdedStageBytes = 1 << 20, kCrowdedRootsStageBytes = 8 << 20;
 /// Of each half of a stage: what a rank lays there in one step.
 inline constexpr std::size_t kStageBytes = 256 << 10;
 /// Where each rank has a machine of its own, a message to each of the others is faster than rounds
@@ -59,13 +65,23 @@ inline constexpr int kShortLooks = 128;
 inline constexpr int kCrowdedLooks = 8;
 
 /// post: each rank shows all its bytes at once. stages: the bytes go step by step through a block
-/// of fixed size, or are read in place where all of them lie in shared memory. parcels: each rank
+/// of fixed size, or are read in place where all of them lie in shared memory. in_place: the same,
+/// and else by messages or chunks. parcels: each rank
 /// shows the parts that it gives to others, or that messages bring them, as it alone decides.
 /// messages: as between any two ranks; of a reduction, all bytes to all. rounds: by messages, in
 /// which a machine passes on what it has heard. chunks: by messages, to each owner its chunk and
 /// the result from there. machines: by messages, first among the ranks of each machine, then
 /// between the machines.
-enum class Way : std::uint8_t { post, stages, parcels, messages, rounds, chunks, machines };
+enum class Way : std::uint8_t {
+  post,
+  stages,
+  in_place,
+  parcels,
+  messages,
+  rounds,
+  chunks,
+  machines
+};
 const char* way_name(Way way);
 
 /// Whether every two ranks of the group share memory.
@@ -130,6 +146,7 @@ struct GroupPlace {
   int ranks = 1;
   int machines = 1;  ///< whose ranks share memory; one that shares it with nobody counts as one
   Sharing sharing = Sharing::not_all;
+  int ranks_per_core = 1;  ///< of the group's, rounded up, where all share memory
 };
 
 struct Situation {
@@ -226,28 +243,41 @@ constexpr bool goes_by_posts(const Situation& now) {
   return ranks > 1 && now.place.sharing == Sharing::all && all_know_the_bytes(now.kind) &&
          now.bytes <= most_beside_posts(ranks, *now.limits, times);
 }
-/// Of ranks that share memory: whether each reads the others' bytes where they lie. Nothing is to
-/// be combined, and messages so long are lent.
+/// Of ranks that share memory: whether each asks the kernel for the others' bytes where they lie.
+/// Nothing is to be combined, and messages so long are lent.
 constexpr bool goes_by_lent_messages(const Situation& now) {
   return now.kind == OpKind::all_gather && now.place.ranks <= kMostLentTo &&
          now.bytes >= kLentPipedBytes;
+}
+/// By messages between any two ranks.
+constexpr Way way_of_messages(const Situation& now) {
+  const bool can_be_cut = now.kind == OpKind::all_reduce || now.kind == OpKind::reduce;
+  const bool whole = now.bytes <= now.limits->whole_reduce_bytes || now.elements < now.place.ranks;
+  return can_be_cut && !whole ? Way::chunks : Way::messages;
+}
+/// Of ranks that share memory: whether bytes that cannot be read in place go by stages. In an
+/// all_gather each rank lays once what all the others take.
+constexpr bool goes_by_stages(const Situation& now) {
+  const GroupPlace& place = now.place;
+  if (goes_by_lent_messages(now) || place.ranks > kMostOnStage) return false;
+  if (now.kind == OpKind::all_gather || now.kind == OpKind::split) return true;
+  if (now.kind == OpKind::broadcast && place.ranks_per_core >= kCrowdedOnRootsStage &&
+      now.bytes >= kCrowdedRootsStageBytes)
+    return false;
+  return place.ranks_per_core < kCrowdedOnStage || now.bytes < kCrowdedStageBytes;
 }
 constexpr Way choose_way(const Situation& now) {
   const int ranks = now.place.ranks;
   if (goes_by_parcels(now)) return Way::parcels;
   if (goes_by_posts(now)) return Way::post;
-  if (ranks > 1 && now.place.sharing == Sharing::all && all_know_the_bytes(now.kind)) {
-    if (goes_by_lent_messages(now)) return Way::messages;
-    if (ranks <= kMostOnStage) return Way::stages;
-  }
+  if (ranks > 1 && now.place.sharing == Sharing::all && all_know_the_bytes(now.kind))
+    return goes_by_stages(now) ? Way::stages : Way::in_place;
   if (goes_by_rounds(now)) return Way::rounds;
   if (now.place.sharing != Sharing::all && now.bytes >= now.limits->machines_bytes &&
       has_way_by_machines(now.kind) && gains_by_machines(now.kind, now.place.machines, ranks)) {
     return Way::machines;
   }
-  const bool can_be_cut = now.kind == OpKind::all_reduce || now.kind == OpKind::reduce;
-  const bool whole = now.bytes <= now.limits->whole_reduce_bytes || now.elements < ranks;
-  return can_be_cut && !whole ? Way::chunks : Way::messages;
+  return way_of_messages(now);
 }
 /// With more ranks than cores, to poll for long takes the core from the rank that is waited for.
 constexpr int looks_of(Crowding crowding) {

@@ -54,17 +54,19 @@ TEST(AlgorithmTest, TheWayFollowsKindBytesRanksAndSharing) {
       {OpKind::broadcast, 16 * kKiB + 4, 32, kAll, Way::stages},
       // Longer parts are read where they lie.
       {OpKind::all_gather, 1024 * kKiB, 2, kAll, Way::stages},
-      {OpKind::all_gather, 1024 * kKiB + 4, 2, kAll, Way::messages},
-      {OpKind::all_gather, 1024 * kKiB + 4, 4, kAll, Way::messages},
+      {OpKind::all_gather, 1024 * kKiB + 4, 2, kAll, Way::in_place},
+      {OpKind::all_gather, 1024 * kKiB + 4, 4, kAll, Way::in_place},
       {OpKind::all_gather, 1024 * kKiB + 4, 5, kAll, Way::stages},
       {OpKind::broadcast, 1024 * kKiB + 4, 2, kAll, Way::stages},
       {OpKind::barrier, 0, 300, kAll, Way::post},
-      // Above 32 ranks a step would carry too little.
       {OpKind::all_reduce, 4 * kKiB, 32, kAll, Way::post},
       {OpKind::all_reduce, 4 * kKiB + 4, 32, kAll, Way::stages},
-      {OpKind::all_reduce, 4 * kKiB, 33, kAll, Way::messages},
-      {OpKind::all_reduce, 64 * kKiB, 33, kAll, Way::chunks},
-      {OpKind::all_gather, 64 * kKiB, 33, kAll, Way::messages},
+      {OpKind::all_reduce, 4 * kKiB, 33, kAll, Way::stages},
+      {OpKind::all_reduce, 4096 * kKiB, 33, kAll, Way::stages},
+      {OpKind::all_gather, 64 * kKiB, 40, kAll, Way::stages},
+      // Of more ranks a step would carry too little.
+      {OpKind::all_reduce, 4 * kKiB, kMostOnStage, kAll, Way::stages},
+      {OpKind::all_reduce, 4 * kKiB, kMostOnStage + 1, kAll, Way::in_place},
       // Not every rank knows these sizes.
       {OpKind::gather, 0, 2, kAll, Way::parcels},
       {OpKind::scatter, 0, 40, kAll, Way::parcels},
@@ -88,6 +90,44 @@ TEST(AlgorithmTest, TheWayFollowsKindBytesRanksAndSharing) {
     EXPECT_EQ(choose_algorithm(now).way, row.way)
         << op_kind_name(row.kind) << " of " << row.bytes << " bytes, " << row.ranks << " ranks";
   }
+}
+
+TEST(AlgorithmTest, ManyBytesOfRanksThatShareCoresGoByNoStages) {
+  const auto way = [](OpKind kind, std::size_t bytes, int ranks, int ranks_per_core) {
+    Situation now = of(kind, bytes, ranks, kAll);
+    now.place.ranks_per_core = ranks_per_core;
+    now.crowding = Crowding::crowded;
+    return choose_algorithm(now).way;
+  };
+  for (const OpKind kind :
+       {OpKind::all_reduce, OpKind::reduce, OpKind::reduce_scatter, OpKind::broadcast}) {
+    EXPECT_EQ(way(kind, kCrowdedStageBytes, 12, kCrowdedOnStage), Way::in_place)
+        << op_kind_name(kind);
+    EXPECT_EQ(way(kind, kCrowdedStageBytes, 40, 20), Way::in_place) << op_kind_name(kind);
+    EXPECT_EQ(way(kind, kCrowdedStageBytes, 10, kCrowdedOnStage - 1), Way::stages)
+        << op_kind_name(kind);
+    EXPECT_EQ(way(kind, kCrowdedStageBytes - 4, 40, 20), Way::stages) << op_kind_name(kind);
+    // The root alone lays in each step.
+    for (const int crowd : {kCrowdedOnRootsStage, kCrowdedOnRootsStage - 1}) {
+      const bool is_rooted = kind == OpKind::broadcast && crowd == kCrowdedOnRootsStage;
+      EXPECT_EQ(way(kind, kCrowdedRootsStageBytes, 8, crowd) == Way::in_place, is_rooted)
+          << op_kind_name(kind) << ' ' << crowd;
+    }
+  }
+  EXPECT_EQ(way(OpKind::broadcast, kCrowdedRootsStageBytes - 4, 8, kCrowdedOnRootsStage),
+            Way::stages);
+  EXPECT_EQ(way(OpKind::all_gather, 64 << 20, 40, 20), Way::stages);
+}
+
+TEST(AlgorithmTest, WhatLiesNotInPlaceGoesByMessages) {
+  const auto way = [](OpKind kind, std::size_t bytes, int ranks) {
+    return way_of_messages(of(kind, bytes, ranks, kAll));
+  };
+  EXPECT_EQ(way(OpKind::all_reduce, 1 << 20, 40), Way::chunks);
+  EXPECT_EQ(way(OpKind::all_reduce, 4 * kKiB, 40), Way::messages);
+  EXPECT_EQ(way(OpKind::reduce, 1 << 20, 40), Way::chunks);
+  EXPECT_EQ(way(OpKind::reduce_scatter, 1 << 20, 40), Way::messages);
+  EXPECT_EQ(way(OpKind::all_gather, 2 << 20, 2), Way::messages);
 }
 
 TEST(AlgorithmTest, ManyBytesGoByMachinesWhereOneHasSeveralRanks) {
@@ -250,8 +290,11 @@ TEST(AlgorithmTest, TheReasonIsSaid) {
   EXPECT_EQ(
       said(of(OpKind::all_reduce, 65540, 2, kAll)),
       "by stages: 65540 bytes of each of 2 ranks, which share memory, are too many for posts");
-  EXPECT_EQ(said(of(OpKind::all_gather, 2097152, 2, kAll)),
-            "by messages: 2097152 bytes of each of 2 ranks are read where they lie");
+  EXPECT_EQ(
+      said(of(OpKind::all_gather, 2097152, 2, kAll)),
+      "by shared tensors or messages: 2097152 bytes of each of 2 ranks, which share memory: in "
+      "place if they lie in shared tensors, else by messages, because so long ones are read "
+      "where they lie");
   const std::string parcels =
       "by parcels: each of 2 ranks, which share memory, knows how long the parts are that it gives";
   EXPECT_EQ(said(of(OpKind::gather, 0, 2, kAll)), parcels);
@@ -262,9 +305,16 @@ TEST(AlgorithmTest, TheReasonIsSaid) {
             "by messages: the ranks have agreed on the sizes, so empty parts are not sent");
   EXPECT_EQ(said(of(OpKind::barrier, 0, 1, kAll)), "by messages: there is no other rank");
   EXPECT_EQ(
-      said(of(OpKind::broadcast, 65536, 40, kAll)),
-      "by messages: 65536 bytes of each of 40 ranks are too many for posts, and the ranks for "
-      "stages");
+      said(of(OpKind::broadcast, 65536, 2000, kAll)),
+      "by shared tensors or messages: 65536 bytes of each of 2000 ranks, which share memory: "
+      "in place if they lie in shared tensors, else by messages, because a step of the stages "
+      "would carry too little");
+  Situation many = of(OpKind::all_reduce, 1048576, 40, kAll);
+  many.place.ranks_per_core = 20;
+  EXPECT_EQ(said(many),
+            "by shared tensors or messages: 1048576 bytes of each of 40 ranks, which share memory: "
+            "in place if they lie in shared tensors, else by messages in chunks, because 20 ranks "
+            "share each core, and would meet at each step of the stages");
   EXPECT_EQ(said(of(OpKind::all_reduce, 65536, 2, kNotAll)),
             "by messages in chunks: not all 2 ranks share memory; 65536 bytes are too many to go "
             "whole");

@@ -129,6 +129,7 @@ TEST_P(ManyRanksTest, MessagesComeWhole) {
 }
 INSTANTIATE_TEST_SUITE_P(, ManyRanksTest,
                          testing::Values(Place{"Automatic", {}, {33, 40}},
+                                         Place{"InPlace", {.shared_memory = true}, {33, 40}},
                                          Place{"Tcp", {.transport = Transport::tcp}, {40}},
                                          Place{"TwentyAndTheRest", {.machines = {20}}, {33}}),
                          [](const auto& tested) { return tested.param.name; });
@@ -152,7 +153,7 @@ TEST_P(LargeTensorsTest, AMebiElementsAndThreeAreThoseOfTheReference) {
   for (const Part part : {Part::reductions, Part::pieces, Part::messages}) run_part(subject, part);
 }
 INSTANTIATE_TEST_SUITE_P(, LargeTensorsTest,
-                         testing::Values(Place{"Automatic", {}, {2, 4}},
+                         testing::Values(Place{"Automatic", {}, {2, 4, 12}},
                                          Place{"InPlace", {.shared_memory = true}, {2, 3}},
                                          Place{"Tcp", {.transport = Transport::tcp}, {2, 3}},
                                          Place{"TwoAndTwo", {.machines = {2}}, {4}},
@@ -256,6 +257,10 @@ TEST(LargeResultsTest, TheBitsAreTheSameOnAllRanksAndInEveryRun) {
       {4, 100'000, {.machines = {3}}, false},
       {7, 100'000, {.machines = {1, 2}}, false},
       {40, 5'000, {}},
+      {40, 5'000, {.shared_memory = true}},
+      {12, 300'000, {}},
+      {12, 300'000, {.shared_memory = true}},
+      {12, 300'000, {.transport = Transport::tcp}},
       {40, 5'000, {.transport = Transport::tcp}},
       {33, 33'000, {.machines = {16}}, false},
   };

@@ -25,6 +25,7 @@ struct Cell {
   alignas(128) RankBoard board;
   std::atomic<CellState> state{CellState::empty};
   std::atomic<std::uint64_t> quota_cgroup{0};  ///< as CpuQuota::cgroup; 0: no quota
+  std::atomic<double> quota_cpus{0};           ///< as CpuQuota::cpus
   std::atomic<std::int32_t> pid{0};
   std::atomic<std::uint64_t> pid_namespace{0};  ///< where that is its number; 0: unknown
   std::atomic<std::uint64_t> word{0};           ///< of this process' memory: PeerMemory tries it

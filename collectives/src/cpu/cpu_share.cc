@@ -22,7 +22,9 @@ CpuShare::CpuShare(const Commons& commons, int world_rank) : commons_(commons) {
       if (CPU_ISSET(64 * word + bit, &set)) bits |= std::uint64_t{1} << bit;
     if (bits != 0) commons.cpus()[word].fetch_or(bits);
   }
-  if (quota_) commons.cell(world_rank).quota_cgroup.store(quota_->cgroup);
+  if (!quota_) return;
+  commons.cell(world_rank).quota_cgroup.store(quota_->cgroup);
+  commons.cell(world_rank).quota_cpus.store(quota_->cpus);
 }
 
 int CpuShare::cpus_of_all() const {

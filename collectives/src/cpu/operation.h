@@ -78,6 +78,9 @@ class Operation : public Work::State {
   /// A rank that it waits for and that was past this call at the last look; -1: none.
   int passed_by = -1;
 
+ protected:
+  const std::shared_ptr<GroupEngine>& shared_engine() const { return engine_; }
+
  private:
   const std::shared_ptr<GroupEngine> engine_;
   Call call_;

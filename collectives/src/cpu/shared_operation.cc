@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "collective_operation.h"
 #include "disagreement.h"
 #include "group_channels.h"
 #include "group_engine.h"
@@ -12,6 +13,7 @@ SharedOperation::SharedOperation(const std::shared_ptr<GroupEngine>& engine, Col
                                  const Situation& situation, Way way, SharedSteps steps)
     : Operation(engine, std::move(collective.call), lane_of(situation)),
       meeting_(engine->meeting(lane())),
+      situation_(situation),
       inputs_(std::move(collective.inputs)),
       outputs_(std::move(collective.outputs)),
       plan_({fingerprint(), inputs_, outputs_}, meeting_.rank(), situation, way),
@@ -19,10 +21,28 @@ SharedOperation::SharedOperation(const std::shared_ptr<GroupEngine>& engine, Col
       steps_(steps),
       late_(meeting_) {}
 
+void SharedOperation::begin_rest() {
+  Collective collective{inputs_, outputs_, {.fingerprint = fingerprint()}};
+  rest_ = make_collective_operation(shared_engine(), std::move(collective), situation_,
+                                    way_of_messages(situation_));
+}
+
+bool SharedOperation::step_rest(GroupChannels& channels) {
+  const bool moved = rest_->step(channels);
+  if (rest_->done()) complete();
+  return moved;
+}
+
 bool SharedOperation::step(GroupChannels& channels) {
+  if (rest_) return step_rest(channels);
   late_.require_come(channels, steps_.shown());
   const SharedSteps::Progress progress =
       is_taken_ ? SharedSteps::Progress::done : steps_.advance(plan_, meeting_);
+  if (progress == SharedSteps::Progress::elsewhere) {
+    begin_rest();
+    step_rest(channels);
+    return true;
+  }
   if (progress == SharedSteps::Progress::waiting) late_.compare(*this, steps_.shown());
   if (steps_.is_in_place() && !std::exchange(is_told_, true) && engine().says_ways())
     engine().log_in_place(fingerprint());
@@ -42,6 +62,7 @@ bool SharedOperation::step(GroupChannels& channels) {
 }
 
 std::vector<int> SharedOperation::missing() const {
+  if (rest_) return rest_->missing();
   if (void_by_ >= 0) return {void_by_};
   std::vector<int> peers;
   for (int peer = 0; peer < plan_.size(); ++peer)

@@ -1,5 +1,5 @@
 // SharedOperation: a collective whose members share memory, in flight: a SharedPlan, carried out
-// step by step.
+// step by step. One in place of which the buffers lie elsewhere goes on by messages.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +23,23 @@ class SharedOperation : public Operation {
   std::vector<int> missing() const override;
   std::uint64_t bytes() const override { return bytes_; }
   bool by_messages() const override { return false; }
-  bool shows_memory() const override { return plan_.way() == Way::stages && steps_.shown(); }
+  bool relays() const override { return rest_ && rest_->relays(); }
+  bool shows_memory() const override { return plan_.meets_all() && steps_.shown() && !rest_; }
   std::span<const Buffer> reads() const override { return inputs_; }
   std::span<const Buffer> writes() const override { return outputs_; }
 
  private:
+  bool step_rest(GroupChannels& channels);
+  void begin_rest();
+
   Meeting& meeting_;
+  const Situation situation_;
   const std::vector<Buffer> inputs_;
   const std::vector<Buffer> outputs_;
   const SharedPlan plan_;
   const std::uint64_t bytes_;
   SharedSteps steps_;
+  std::shared_ptr<Operation> rest_;  ///< by messages; in no queue of the engine's
   LateMembers late_;
   bool is_told_ = false;   ///< that it goes in place
   bool is_taken_ = false;  ///< all steps are done

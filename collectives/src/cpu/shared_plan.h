@@ -4,7 +4,8 @@
 // is one step, whose pieces are whole and lie
 // beside the post; of a long broadcast or reduce it is several, so that pieces are taken while the
 // next ones are laid. One by stages is as many steps as its pieces need. In place, the others read
-// the buffers themselves, and the steps only part the work. Pure, and computed from what all
+// the buffers themselves, and the steps only part the work; where the buffers lie elsewhere, it
+// ends once all have met. Pure, and computed from what all
 // members know, but for parcels: what this rank gives and expects is one step, and the peers' posts
 // may say otherwise. Borrows the call's fingerprint and buffers.
 #pragma once
@@ -24,11 +25,11 @@ namespace dtrun::collectives::cpu {
 
 class SharedPlan {
  public:
-  /// @param way post or stages
+  /// @param way post, stages or in_place
   SharedPlan(const CollectiveView& collective, int rank, const Situation& situation, Way way)
       : SharedPlan(collective, rank, situation.place.ranks, situation.bytes, situation.item_bytes,
                    way) {
-    if (way == Way::stages) cut_into_steps();
+    if (meets_all()) cut_into_steps();
     if (way == Way::post) cut_post();
   }
   /// By posts, in one step. @param shown_bytes the most that one member shows: up to post_bytes
@@ -82,16 +83,18 @@ class SharedPlan {
   }
   /// Of what this rank lays beside its post.
   std::size_t laid_bytes() const {
-    if (way_ == Way::stages || !shows(rank_)) return 0;
+    if (meets_all() || !shows(rank_)) return 0;
     return has_parcels() ? parcel_ * givers_parts(kind(), size_) : shown_bytes_;
   }
   /// Whether this rank takes the post of everybody.
   bool takes_all_posts() const {
-    if (way_ == Way::stages) return true;
+    if (meets_all()) return true;
     if (goes_to_root()) return is_root();
     return !comes_from_root() || (size_ == 2 && !is_root());
   }
   Way way() const { return way_; }
+  /// Whether everybody meets everybody before any bytes are taken, and all may be read in place.
+  bool meets_all() const { return way_ == Way::stages || way_ == Way::in_place; }
   std::int64_t steps() const { return steps_; }
   std::size_t item_bytes() const { return item_bytes_; }
 
@@ -101,10 +104,10 @@ class SharedPlan {
     if (comes_from_root()) return peer == collective_.root();
     return !goes_to_root() || is_root();
   }
-  /// Whether this rank meets that peer by posts: on the stages everybody meets everybody.
-  bool meets(int peer) const { return way_ == Way::stages ? peer != rank_ : needs(peer); }
+  /// Whether this rank meets that peer by posts.
+  bool meets(int peer) const { return meets_all() ? peer != rank_ : needs(peer); }
   bool meets_nobody() const {
-    return way_ != Way::stages && (comes_from_root() ? is_root() : goes_to_root() && !is_root());
+    return !meets_all() && (comes_from_root() ? is_root() : goes_to_root() && !is_root());
   }
   /// Who shows what this rank takes waits for nobody, and may be ahead.
   bool is_one_way() const { return comes_from_root() || goes_to_root(); }
@@ -322,7 +325,7 @@ class SharedPlan {
       steps_of_half_ = kStageBytes / kStagePieceBytes;
       return;
     }
-    cut_by(kStageBytes / static_cast<std::size_t>(places()) / kLine * kLine);
+    cut_by(std::max(kStageBytes / static_cast<std::size_t>(places()) / kLine, 1UL) * kLine);
     // What has been combined in the last step goes to the others in one more.
     if (kind() == OpKind::all_reduce) ++steps_;
   }

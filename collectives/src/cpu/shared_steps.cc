@@ -92,8 +92,9 @@ SharedSteps::Progress SharedSteps::advance(const SharedPlan& plan, Meeting& meet
   }
   if (!take_posts(plan, meeting)) return shows ? Progress::moved : Progress::waiting;
   met_ = true;
-  in_place_ = plan.way() == Way::stages && all_lie_in_place(plan, meeting);
-  return plan.way() == Way::post ? Progress::done : Progress::moved;
+  if (plan.way() == Way::post) return Progress::done;
+  in_place_ = all_lie_in_place(plan, meeting);
+  return in_place_ || plan.way() == Way::stages ? Progress::moved : Progress::elsewhere;
 }
 
 void SharedSteps::lay_half(const SharedPlan& plan, Meeting& meeting) const {

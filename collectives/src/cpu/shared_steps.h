@@ -12,7 +12,8 @@ namespace dtrun::collectives::cpu {
 
 class SharedSteps {
  public:
-  enum class Progress { waiting, moved, done };
+  /// elsewhere: of a plan in place, of which the buffers lie elsewhere. All ranks find that.
+  enum class Progress { waiting, moved, done, elsewhere };
   /// At most one step. Before it shows its post, it waits for the least that it needs: a call that
   /// waits for long waits for one call of the slowest rank. @throws Disagreement
   Progress advance(const SharedPlan& plan, Meeting& meeting);
@@ -45,7 +46,7 @@ class SharedSteps {
       }
     }
     if (plan.takes_all_posts()) meeting.met();
-    if (plan.way() == Way::stages) return true;
+    if (plan.meets_all()) return true;
     if (plan.steps() > 1) [[unlikely]]
       return take_pieces(plan, meeting);
     take_all(plan, meeting, 0,
@@ -61,7 +62,7 @@ class SharedSteps {
   bool waits_for(int peer, const SharedPlan& plan, Meeting& meeting) const;
 
  private:
-  /// The same of a plan by stages.
+  /// The same of a plan in which everybody meets everybody.
   bool show_places(const SharedPlan& plan, Meeting& meeting);
   /// The others of a broadcast or scatter wait for the root only.
   static Meeting::Needed needed_of(const SharedPlan& plan) {

@@ -145,6 +145,8 @@ class World : public std::enable_shared_from_this<World> {
   /// Set once the launcher has aborted the job.
   std::optional<GroupFailure> job_failure() const;
   Crowding crowding() const { return crowding_; }
+  /// Which the ranks of this machine have together: the same on all of them.
+  int cores() const { return cores_; }
   const CostTable& costs() const { return costs_; }
   /// This process was forked from the rank, and is not it.
   bool in_child() const { return fork_mark_.in_child(); }
@@ -227,6 +229,7 @@ class World : public std::enable_shared_from_this<World> {
   const std::shared_ptr<RankRecord> record_;
   std::vector<Peer> peers_;
   Crowding crowding_ = Crowding::alone;
+  int cores_ = 1;
   const ForkMark fork_mark_;
 
   base::UniqueFd epoll_;
