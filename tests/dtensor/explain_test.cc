@@ -12,6 +12,7 @@
 
 #include "dtensor/carried_bytes.h"
 #include "dtensor/layout_catalogue.h"
+#include "dtensor/operator_results.h"
 #include "dtensor/operator_samples.h"
 #include "dtensor/rank_world.h"
 #include "dtrun/base/error.h"
@@ -236,13 +237,13 @@ struct ToldCalls {
 };
 
 /// As the counter and the transport count them. Collective.
-void expect_bytes_as_told(const OperatorSample& sample, const Tensors& inputs,
-                          const DeviceMesh& mesh, ToldCalls& calls) {
+void expect_bytes_as_told(const std::function<void()>& call, const DeviceMesh& mesh,
+                          ToldCalls& calls) {
   CallsExplanation told;
-  const bool is_refused = is_call_refused([&] { told = explain([&] { sample.run(inputs); }); });
+  const bool is_refused = is_call_refused([&] { told = explain(call); });
   const CommCounter counter;
   const std::int64_t before = bytes_carried(mesh);
-  EXPECT_EQ(is_call_refused([&] { sample.run(inputs); }), is_refused);
+  EXPECT_EQ(is_call_refused(call), is_refused);
   const std::int64_t carried = bytes_carried(mesh) - before;
   ++calls.all;
   calls.refused += is_refused ? 1 : 0;
@@ -257,8 +258,11 @@ void expect_bytes_as_told(const OperatorSample& sample, const Tensors& inputs,
   calls.carried += is_sending ? 1 : 0;
 }
 
+enum class Way { there, there_and_back };
+
 /// Of one in so many of the pairs of layouts that the first operand and the others can have.
-ToldCalls expect_every_operator_as_told(const std::vector<int>& mesh_shape, std::size_t one_in) {
+ToldCalls expect_every_operator_as_told(const std::vector<int>& mesh_shape, std::size_t one_in,
+                                        Way way) {
   const std::vector<OperatorSample> samples = operator_samples(6, 4);
   const std::vector<Placements> all = all_placements(2, mesh_shape.size(), {ReduceOp::sum});
   int world = 1;
@@ -275,7 +279,11 @@ ToldCalls expect_every_operator_as_told(const std::vector<int>& mesh_shape, std:
           if (pair++ % one_in != 0) continue;
           SCOPED_TRACE(sample.name + " of " + placements_to_string(first) + " and " +
                        placements_to_string(others));
-          expect_bytes_as_told(sample, inputs_laid(sample, mesh, first, others), mesh, own);
+          const Tensors inputs = inputs_laid(sample, mesh, first, others);
+          const auto call = [&] {
+            way == Way::there ? void(sample.run(inputs)) : void(results_of(sample, inputs));
+          };
+          expect_bytes_as_told(call, mesh, own);
         }
       }
     }
@@ -290,20 +298,61 @@ ToldCalls expect_every_operator_as_told(const std::vector<int>& mesh_shape, std:
 }
 
 TEST(ExplainTest, EveryOperatorSendsJustTheBytesThatAreTold) {
-  const ToldCalls calls = expect_every_operator_as_told({2}, 1);
+  const ToldCalls calls = expect_every_operator_as_told({2}, 1, Way::there);
   EXPECT_GT(calls.sending, 500U);
   EXPECT_EQ(calls.carried, calls.sending);
 }
 
 TEST(ExplainTest, EveryOperatorOfThreeRanksSendsJustTheBytesThatAreTold) {
-  const ToldCalls calls = expect_every_operator_as_told({3}, testing_support::one_in(5));
+  const ToldCalls calls =
+      expect_every_operator_as_told({3}, testing_support::one_in(5), Way::there);
   EXPECT_GT(calls.carried, 200U / testing_support::one_in(5));
 }
 
 TEST(ExplainTest, EveryOperatorOnTwoAxesSendsJustTheBytesThatAreTold) {
-  const ToldCalls calls = expect_every_operator_as_told({2, 2}, 7 * testing_support::one_in(5));
+  const ToldCalls calls =
+      expect_every_operator_as_told({2, 2}, 7 * testing_support::one_in(5), Way::there);
   EXPECT_GT(calls.sending, 500U / testing_support::one_in(5));
   EXPECT_EQ(calls.carried, calls.sending);
+}
+
+TEST(ExplainTest, EveryOperatorsWayBackSendsJustTheBytesThatAreTold) {
+  const std::size_t one_in = testing_support::one_in(5);
+  const ToldCalls on_line = expect_every_operator_as_told({2}, 3 * one_in, Way::there_and_back);
+  EXPECT_GT(on_line.sending, 300U / one_in);
+  EXPECT_EQ(on_line.carried, on_line.sending);
+  const ToldCalls on_grid = expect_every_operator_as_told({2, 2}, 61 * one_in, Way::there_and_back);
+  EXPECT_GT(on_grid.sending, 200U / one_in);
+  EXPECT_EQ(on_grid.carried, on_grid.sending);
+}
+
+// Which operands want a gradient decides how an operator is laid out.
+TEST(ExplainTest, AStepIsToldAsItIsThenDone) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor x = ones({8, 6}, mesh, {Shard(0)}).requires_grad_();
+    const Tensor w = ones({6, 4}, mesh, {Replicate()}).requires_grad_();
+    const Tensor before = softmax(x, 0);
+    const auto step = [&] { matmul(softmax(x, 0), w).sum().backward(); };
+    const CallsExplanation told = explain(step);
+    // Nothing is left of it: no gradient, and the graphs of before still have what they saved.
+    EXPECT_FALSE(x.grad().defined());
+    EXPECT_FALSE(w.grad().defined());
+    explain([&] { before.sum().backward(); });
+    before.sum().backward();
+    x.set_grad({});
+    const CommCounter counter;
+    step();
+    EXPECT_EQ(counter.get_total_counts(), told.collectives()) << counter << told;
+    EXPECT_EQ(counter.get_total_bytes(), told.bytes_sent()) << counter << told;
+    EXPECT_GT(told.collectives(), 0);
+    EXPECT_EQ(x.grad().full_tensor().shape(), (Shape{8, 6}));
+
+    // What an operator in place makes of a graph is taken back, too.
+    const Tensor y = x * 3;
+    explain([&] { y.mul_(w.sum()).add_(x).sum().backward(); });
+    EXPECT_EQ(grad({y.sum()}, {x})[0].full_tensor().to_vector(), std::vector<double>(48, 3));
+  });
 }
 
 TEST(ExplainTest, ElementsThatMoveAlongACutDimAreTold) {

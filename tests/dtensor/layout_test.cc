@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "dtensor/layout_catalogue.h"
 #include "dtensor/vector_layout.h"
 #include "dtrun/base/error.h"
 
@@ -78,6 +79,45 @@ TEST(LayoutTest, BoxesAreThoseOfTheVectors) {
     }
   }
   EXPECT_GT(boxes, 6000U);
+}
+
+/// How often each element of a tensor of two dims stands in the boxes of all ranks.
+std::vector<int> times_held(const Shape& shape, const std::vector<int>& mesh,
+                            const Layout& layout) {
+  std::vector<int> times(static_cast<std::size_t>(shape[0] * shape[1]));
+  int ranks = 1;
+  for (const int size : mesh) ranks *= size;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Box box = local_box(shape, mesh, coordinate_of(rank, mesh), layout);
+    for (std::int64_t row = 0; row < box.shape[0]; ++row) {
+      for (std::int64_t column = 0; column < box.shape[1]; ++column)
+        ++times.at(
+            static_cast<std::size_t>((box.offsets[0] + row) * shape[1] + box.offsets[1] + column));
+    }
+  }
+  return times;
+}
+
+TEST(LayoutTest, BoxesOfEveryOrderTileTheTensor) {
+  std::size_t layouts = 0;
+  for (const std::vector<int>& mesh :
+       {std::vector<int>{2, 3}, {2, 2, 2}, {3, 1, 2}, {2, 1, 2, 2}}) {
+    for (std::int64_t rows = 0; rows <= 9; ++rows) {
+      for (const std::int64_t columns : {0, 1, 3, 5, 8}) {
+        const Shape shape = {rows, columns};
+        for (const Layout& layout : all_layouts(shape, mesh, {})) {
+          int copies = 1;
+          for (std::size_t axis = 0; axis < mesh.size(); ++axis)
+            if (layout.is_replicate(axis)) copies *= mesh[axis];
+          ASSERT_EQ(times_held(shape, mesh, layout),
+                    std::vector<int>(static_cast<std::size_t>(rows * columns), copies))
+              << tensors::shape_to_string(shape) << " " << layout.to_string();
+          ++layouts;
+        }
+      }
+    }
+  }
+  EXPECT_GT(layouts, 10000U);
 }
 
 void expect_refused(const Shape& shape, const std::vector<int>& mesh, const Placements& placements,

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <cstdio>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,13 +15,16 @@
 #include "dtensor/catalogue.h"
 #include "dtensor/rank_world.h"
 #include "dtensor/vector_tensor.h"
+#include "dtrun/base/log.h"
 #include "dtrun/collectives/default_group.h"
 #include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/autograd/pending_tensor.h"
 #include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/move/strict_scope.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/explain.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "mesh/crossing.h"
 #include "mesh/mesh_body.h"
@@ -236,6 +241,56 @@ TEST(RepeatedCrossingTest, RanksThatRepeatDifferentMovesAreToldWhatEachAskedFor)
     EXPECT_EQ(mine->code, base::ErrorCode::kDisagreement) << mine->text;
     EXPECT_NE(mine->text.find("rank 0 called all_to_all"), std::string::npos) << mine->text;
   }
+}
+
+// The first time, from the third time on, when the move is kept, and when it is asynchronous.
+TEST(MoveLogTest, EachMoveToAnotherMeshIsLoggedWithItsCause) {
+  static std::mutex mutex;
+  static std::multiset<std::string> lines;
+  base::log::set_levels("+dtensor");
+  base::log::set_writer([](const base::log::Line& line) {
+    const std::lock_guard lock(mutex);
+    const std::string text(line.message);
+    // Of the file's path the name.
+    const std::size_t name = text.find("repeated_crossing_test.cc"), at = text.find(" at ");
+    lines.insert(name == std::string::npos ? text : text.substr(0, at + 4) + text.substr(name));
+  });
+  const int here = __LINE__;
+  run_world(5, [](int rank) {
+    const DeviceMesh stage0("cpu", {0, 1}, {"dp"}), stage1("cpu", {2, 3}, {"tp"});
+    const Tensor x = two_halves(stage0, 8), terms = ones({2}, stage0, {Partial()});
+    for (int time = 0; time < 4; ++time) x.redistribute(stage1, {Shard(0)});  // here + 4
+    EXPECT_EQ(goes_again_as_kept(x, stage1, {Shard(0)}), rank < 4);
+    x.redistribute_async(stage1, {Shard(0)}).wait();                         // here + 6
+    terms.redistribute(stage1, {Replicate()});                               // here + 7
+    if (stage0.has_this_rank()) x.redistribute_async({Replicate()}).wait();  // here + 8
+    explain([&] { x.redistribute(stage1, {Replicate()}); });                 // nothing is done
+  });
+  base::log::set_writer(nullptr);
+  base::log::set_levels("");
+  const std::string file = "repeated_crossing_test.cc:";
+  const auto of_line = [&](int line) { return file + std::to_string(here + line) + ": "; };
+  const std::string halves = "f32[8] on (2): [S(0)] to [S(0)]",
+                    there = " on DeviceMesh((tp=2), 'cpu', stride=(1,)): ",
+                    messages = "messages between the meshes", sent = " (16 bytes sent)";
+  std::multiset<std::string> expected;
+  const auto expect_of_two = [&](const std::string& line) {
+    for (int rank = 0; rank < 2; ++rank) expected.insert(line);
+  };
+  expect_of_two("a factory: f32[2] from [R] to [P(sum)]: to_partial along dp");
+  for (int time = 0; time < 4; ++time) {
+    expect_of_two("redistribute at " + of_line(4) + halves + there + messages);
+    expect_of_two("redistribute at " + of_line(4) + halves + there + messages + sent);
+  }
+  expect_of_two("redistribute_async at " + of_line(6) + halves + there + messages);
+  expect_of_two("redistribute_async at " + of_line(6) + halves + there + messages + sent);
+  const std::string sum = "redistribute at " + of_line(7) + "f32[2] on (2): [P(sum)] to [R]" +
+                          there + "reduce_scatter along dp, " + messages;
+  expect_of_two(sum);
+  expect_of_two(sum + " (12 bytes sent)");
+  expect_of_two("redistribute_async at " + of_line(8) +
+                "f32[8] from [S(0)] to [R]: all_gather along dp (16 bytes sent)");
+  EXPECT_EQ(lines, expected);
 }
 
 }  // namespace

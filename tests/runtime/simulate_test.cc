@@ -35,6 +35,34 @@ TEST(SimulateTest, SixtyFourRanksMultiplyOnAMeshOfThreeAxes) {
   EXPECT_EQ(ended, 64);
 }
 
+TEST(SimulateTest, SixtyFourRanksRedistributeAndGoBackOnAMeshOfFourAxes) {
+  std::atomic<int> ended = 0;
+  simulate(64, [&] {
+    dist::init_process_group();
+    const DeviceMesh mesh = dist::init_device_mesh("cpu", {2, 4, 4, 2}, {"pp", "dp", "cp", "tp"});
+    const Tensor a = arange(64 * 24).to(DType::f64).reshape({64, 24});
+    const Tensor b = (arange(24 * 12).to(DType::f64).reshape({24, 12}) - 100);
+    const Tensor x =
+        distribute_tensor(a, mesh, {Shard(0), Shard(0), Shard(1), Shard(0)}).requires_grad_();
+    const Tensor w =
+        distribute_tensor(b, mesh, {Replicate(), Replicate(), Shard(0), Shard(1)}).requires_grad_();
+    const Tensor moved = x.redistribute({Shard(1), Replicate(), Shard(0), Shard(0)});
+    EXPECT_EQ(moved.to_local().shape(), (Shape{8, 12}));
+    EXPECT_TRUE(equal(moved, a));
+    const Tensor y = matmul(moved, w);
+    EXPECT_TRUE(equal(y, matmul(a, b)));
+    y.sum().backward();
+    EXPECT_EQ(x.grad().placements(), x.placements());
+    EXPECT_EQ(w.grad().placements(), w.placements());
+    const Tensor of_y = ones({64, 12}, {.dtype = DType::f64});
+    EXPECT_TRUE(equal(x.grad(), matmul(of_y, b.t())));
+    EXPECT_TRUE(equal(w.grad(), matmul(a.t(), of_y)));
+    ++ended;
+    dist::destroy_process_group();
+  });
+  EXPECT_EQ(ended, 64);
+}
+
 TEST(SimulateTest, EachRankHasNumbersOfItsOwn) {
   std::atomic<int> sum = 0;
   simulate(5,

@@ -13,6 +13,7 @@
 #include "dtrun/dtensor/autograd/backward_end.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "move/cause.h"
+#include "move/move_observer.h"
 #include "move/section.h"
 #include "move/span.h"
 
@@ -191,7 +192,8 @@ class Engine {
       const Cause cause = Cause::backward_of("a gradient's hook");
       for (const GradientHook& hook : all) replace(node, gradient, spec, hook(gradient));
     }
-    if (node.keeps_gradient(index)) node.keep_gradient(index, gradient);
+    if (node.keeps_gradient(index) && !MoveObserver::rehearsing())
+      node.keep_gradient(index, gradient);
     for (std::size_t i = 0; i < wanted_.size(); ++i) {
       if (wanted_[i].node.get() == &node && wanted_[i].output == index) captured_[i] = gradient;
     }
@@ -286,7 +288,8 @@ void at_backward_end(std::function<void(BackwardEnd)> callback) {
 
 Tensors run_backward(const Tensors& roots, const Tensors& gradients, BackwardOptions options,
                      std::span<const Edge> wanted) {
-  options.retain_graph = options.retain_graph || options.create_graph;
+  // A rehearsal leaves a graph that was there before it as it is.
+  options.retain_graph = options.retain_graph || options.create_graph || MoveObserver::rehearsing();
   const GradMode mode(options.create_graph);
   std::vector<Edge> edges;
   for (const Tensor& root : roots) edges.push_back(Edge::to(root));

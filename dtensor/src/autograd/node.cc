@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "dtrun/base/error.h"
+#include "move/move_observer.h"
 
 namespace dtrun::dtensor {
 
@@ -132,6 +133,7 @@ Tensors Leaf::backward(std::span<const Tensor> gradients) {
                       "the graph still belongs to what the tensor was before",
                       "backward() before a module is moved or distributed, or the forward again");
   }
+  if (MoveObserver::rehearsing()) return {};
   if (gradient.defined()) {
     gradient = gradient.add(whole);
   } else {

@@ -154,6 +154,7 @@ Tensor distribute_tensor(const Tensor& given, const DeviceMesh& mesh, const Plac
 Tensor make_parts(
     const Shape& shape, const DeviceMesh& mesh, const Placements& placements, DType dtype,
     const std::function<LocalTensor(const Box& box, tensors::TensorOptions options)>& part) {
+  const Cause cause("a factory", Cause::Wish::asked);
   tensors::numel(shape);  // of the whole; a part may have no negative size
   const tensors::Device device = mesh.device();
   Spec spec = make_spec(mesh, placements, shape, dtype);

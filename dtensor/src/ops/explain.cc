@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "autograd/rehearsed_graph.h"
 #include "dispatch/choice_observer.h"
-#include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/autograd/random_state.h"
 #include "mesh/mesh_body.h"
 #include "move/cause.h"
@@ -177,8 +177,8 @@ PlanExplanation explain(const Tensor& x, const Placements& placements, const Sha
 }
 
 CallsExplanation explain(const std::function<void()>& function) {
-  const NoGrad no_grad;
   const RandomScope scope(random_state());
+  const RehearsedGraph graph;
   Rehearsal rehearsal;
   function();
   return std::move(rehearsal.explanation);

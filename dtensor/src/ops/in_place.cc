@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "autograd/call_text.h"
+#include "autograd/rehearsed_graph.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/tensor/own_storages.h"
@@ -134,6 +135,7 @@ const Tensor& assign(const Tensor& target, const Tensor& result) {
   if (target.is_distributed()) {
     fitting = fitting.redistribute(target.placements(), target.spec().shard_order());
   }
+  if (MoveObserver::rehearsing() && Graph::is_on()) RehearsedGraph::write(target, fitting);
   if (MoveObserver::rehearsing() || is_outside_mesh(target)) return target;
   target.local().storage()->count_write();
   target.local().copy_(fitting.local());

@@ -84,10 +84,11 @@ struct CallsExplanation {
 };
 
 /// Explains everything that `function` calls on distributed tensors: explain([&] { return matmul(a,
-/// b); }). The function runs with zeros in place of other ranks' data. Its results are meaningless,
-/// and a shape that depends on values (indices of a mask) may differ. No gradient is recorded,
-/// in-place operators write nothing, and the random state is restored. Direct calls to a
-/// ProcessGroup are executed.
+/// b); }). backward() and grad() may be among the calls. The function runs with zeros in place of
+/// other ranks' data. Its results are meaningless, and a shape that depends on values (indices of a
+/// mask) may differ. In-place operators write nothing, no tensor gets a gradient, and the random
+/// state is restored. Direct calls to a ProcessGroup are executed, such as those of data_parallel()
+/// and fully_shard().
 CallsExplanation explain(const std::function<void()>& function);
 
 std::ostream& operator<<(std::ostream& out, const CallsExplanation& explanation);
