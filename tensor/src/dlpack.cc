@@ -46,7 +46,8 @@ void require_device(const std::string& of, int index) {
   if (index >= 0 && index < count) return;
   refuse(fmt::format("{} on CUDA device {}", of, index),
          count == 0 ? "a copy on the CPU" : "a copy on a device that is here",
-         fmt::format("this process has {} CUDA devices", count));
+         count == 0 ? std::string("this process has no CUDA device")
+                    : fmt::format("this process has CUDA devices 0 to {}", count - 1));
 }
 
 DType dtype_from(const DLDataType& type) {

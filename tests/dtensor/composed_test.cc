@@ -1,9 +1,13 @@
 // What is made of other operators: products, einsum, views.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
 #include "dtensor/vector_tensor.h"
+#include "dtrun/dtensor/mesh/device_mesh.h"
+#include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/products.h"
@@ -227,6 +231,24 @@ TEST(ProductsTest, FactorsAreTakenAsPyTorchTakesThem) {
   expect_refused([&] { addmm(ones({1, 2, 4}, kOfDoubles), x, y); }, "cannot expand shape");
   expect_refused([&] { addmm(ones({5}, kOfDoubles), x, y); }, "cannot expand shape");
   expect_refused([&] { baddbmm(ones({4}), ones({2, 3, 4}), ones({3, 4, 5})); }, "batches differ");
+}
+
+TEST(ProductsTest, AnInfiniteFactorMeetsNoParts) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor sum = ones({2, 2}, mesh, {Replicate()});
+    const Tensor x = ones({2, 4}, mesh, {Shard(1)}), y = ones({4, 2}, mesh, {Shard(0)});
+    const double infinity = std::numeric_limits<double>::infinity();
+    EXPECT_EQ(addmm(sum, x, y, {.beta = infinity}).full_tensor().to_vector(), Values(4, infinity));
+    EXPECT_EQ(addmm(sum, x, y, {.alpha = infinity}).full_tensor().to_vector(), Values(4, infinity));
+    // Finite ones do: the product is not summed before what is added to it.
+    const CommCounter counter;
+    EXPECT_TRUE(addmm(sum, x, y, {.beta = 2}).placements()[0].is_partial());
+    EXPECT_EQ(counter.get_total_counts(), 0);
+    const DeviceMesh grid(group, {1, 2});
+    const Tensor other = Tensor::from_local(ones({2, 2}), grid, {Replicate(), Partial()});
+    expect_refused([&] { addmm(other, x, y); }, "different meshes");
+  });
 }
 
 TEST(ComposedViewsTest, AreTheViewsThatTheyMean) {

@@ -15,7 +15,9 @@
 #include "dtensor/operator_results.h"
 #include "dtensor/operator_samples.h"
 #include "dtensor/rank_world.h"
+#include "dtensor/refusal.h"
 #include "dtrun/base/error.h"
+#include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/move/strict_scope.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -24,6 +26,7 @@
 #include "dtrun/dtensor/ops/random.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/ops/rows.h"
+#include "dtrun/dtensor/optim/sgd.h"
 #include "dtrun/tensor/host_allocator.h"
 #include "support/one_in.h"
 #include "support/rank_threads.h"
@@ -440,6 +443,46 @@ TEST(ExplainTest, NothingIsWrittenAndNoRandomNumberIsTaken) {
     EXPECT_EQ(random_state(), before);
     EXPECT_EQ(plain.to_vector()[0], 1);
     EXPECT_EQ(a.full_tensor().to_vector(), std::vector<double>(48, 1));
+  });
+}
+
+TEST(ExplainTest, ACheckpointsWayBackIsTold) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor x = ones({4, 4}, mesh, {Shard(0)}), w = ones({4, 4}, mesh, {Replicate()});
+    w.requires_grad_();
+    const auto program = [&] {
+      const auto f = [](const Tensor& hidden) { return hidden.redistribute({Shard(1)}) * 2; };
+      checkpoint(f, matmul(x, w)).sum().backward();
+    };
+    const CallsExplanation told = explain(program);
+    EXPECT_FALSE(w.grad().defined());
+    const CommCounter counter;
+    program();
+    EXPECT_TRUE(w.grad().defined());
+    EXPECT_EQ(counter.get_total_counts(), told.collectives()) << counter << told;
+    EXPECT_EQ(counter.get_total_bytes(), told.bytes_sent()) << counter << told;
+  });
+}
+
+TEST(ExplainTest, GradientsStayWhateverScopesStandWithin) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor w = ones({4}, mesh, {Shard(0)}).requires_grad_();
+    (w * 3).sum().backward();
+    // On one rank only: it is not collective.
+    if (group.rank() == 0) {
+      explain([&] {
+        const StrictScope strict;
+        (w * 5).sum().backward();
+        EXPECT_TRUE(distribute_tensor(ones({4}), mesh, {Shard(0)}).defined());
+      });
+      optim::SGD optimizer({w}, {.lr = 1});
+      expect_refused([&] { explain([&] { optimizer.step(); }); }, "explain_step()",
+                     base::ErrorCode::kUsage);
+    }
+    EXPECT_EQ(w.grad().full_tensor().to_vector(), std::vector<double>(4, 3));
+    EXPECT_EQ(w.full_tensor().to_vector(), std::vector<double>(4, 1));
   });
 }
 

@@ -245,6 +245,7 @@ const std::map<std::string, MoreCollectives>& known_to_take_more() {
          "50d0ef092e09", "b3589c87aa25", "9f259c91b784", "2757165578ed"}}},
       {"sum", {kRounds, {"6b9c6a53710b", "1b8e42462d4a", "ab871e59e79c"}}},
       {"sub", {kRounds, {"cfa246fe783f", "9342c70139c8"}}},
+      {"linear", {"no rule says that a product is one rank's only", {"1f56f376e06f"}}},
       {"mul_", {"a Partial target is whole for its gradient and parted again", {"ac95c8fdba91"}}},
       {"add", {"of two operands that are each minima along another axis", {"f13937eb3f61"}}}};
   return kKnown;

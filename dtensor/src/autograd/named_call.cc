@@ -77,9 +77,14 @@ void tell_place(std::string_view op, const Error& error) {
               error.remedy());
 }
 
+/// Those of the operator that it came from, whose operands have to be told then, too.
+bool numbers_arguments(const Error& error) {
+  return error.why().find("argument ") != std::string::npos;
+}
+
 /// Errors of failed peers and of differing calls are complete.
 void pass_on_others(std::string_view op, const Error& error) {
-  if (NamedCallScope::stands()) throw;
+  if (NamedCallScope::stands() && !numbers_arguments(error)) throw;
   if (error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kPeerFailed)
     tell_place(op, error);
   if (error.code() != ErrorCode::kInvalidArgument) throw;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "autograd/rehearsed_graph.h"
 #include "dtrun/base/error.h"
 #include "move/move_observer.h"
 
@@ -133,7 +134,8 @@ Tensors Leaf::backward(std::span<const Tensor> gradients) {
                       "the graph still belongs to what the tensor was before",
                       "backward() before a module is moved or distributed, or the forward again");
   }
-  if (MoveObserver::rehearsing()) return {};
+  const bool is_rehearsed = MoveObserver::rehearsing();
+  if (is_rehearsed) RehearsedGraph::note_gradient(*this);
   if (gradient.defined()) {
     gradient = gradient.add(whole);
   } else {
@@ -141,7 +143,7 @@ Tensors Leaf::backward(std::span<const Tensor> gradients) {
     const bool own = Graph::is_sole_owner(whole) && whole.local().is_contiguous();
     gradient = own ? whole : whole.clone();
   }
-  if (post_accumulate_hooks.empty()) return {};
+  if (post_accumulate_hooks.empty() || is_rehearsed) return {};
   const Tensor self = spec ? Tensor(spec, local) : Tensor(local);
   Graph::set_producer(self, base::Counted<Node>::share(this));
   // A copy: a hook may register another one.

@@ -57,8 +57,8 @@ class Chooser {
     return weighed_.empty() ? PlanCost{std::numeric_limits<double>::infinity(), 0} : best().cost;
   }
 
-  /// A cut is worth trying where an operand has one already; Partial without a cut where an operand
-  /// is just that and none would have to be padded to it.
+  /// A rule that cuts is worth trying where an operand is cut already. A rule that does not, and
+  /// wants Partial: where an operand is just that, and none is cut, which would have to be padded.
   bool is_sensible(const AxisRule& rule, std::size_t axis) const {
     bool any_cut = false;
     bool any_partial = false;

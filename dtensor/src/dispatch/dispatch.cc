@@ -198,9 +198,11 @@ struct LegalWay {
   double seconds;
 };
 
-/// No operand is worth making Partial of.
+/// No operand is worth making Partial of, unless others are cut: what is added to their product.
 bool makes_partial(const sharding::AxisRule& rule, const std::vector<Layout>& layouts,
                    std::size_t axis) {
+  if (std::ranges::any_of(rule.inputs, [](const Placement& p) { return p.is_shard(); }))
+    return false;
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     if (rule.inputs[i].is_partial() && layouts[i][axis] != rule.inputs[i]) return true;
   }

@@ -58,6 +58,10 @@ Rules& Rules::cut_all(ReduceOp over) {
   return *this;
 }
 
+void Rules::drop_partial() {
+  std::erase_if(rules_, [](const sharding::AxisRule& rule) { return rule.output.is_partial(); });
+}
+
 void Rules::drop_uneven(const std::vector<int>& mesh_shape) {
   std::erase_if(rules_, [&](const sharding::AxisRule& rule) {
     return std::ranges::none_of(mesh_shape, [&](int ranks) { return rule.evenly % ranks == 0; });

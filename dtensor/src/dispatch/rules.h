@@ -62,6 +62,8 @@ class Rules {
   /// Lets operands with ragged cuts keep them where no other cut prevents it.
   Rules& keep_ragged(const std::vector<Layout>& layouts);
 
+  /// Leaves out the rules whose result is Partial.
+  void drop_partial();
   /// Leaves out the rules that no axis of the mesh can take.
   void drop_uneven(const std::vector<int>& mesh_shape);
   /// Told last.

@@ -43,7 +43,7 @@ struct Moved {
                                            options, call);
 }
 
-/// The same of a crossing that is_plain.
+/// As cross(), of a crossing that is_plain.
 [[gnu::always_inline]] inline collectives::Work cross_plainly(
     const Crossing& crossing, const LocalTensor& local, const LocalTensor& result,
     const collectives::CallOptions& options, const base::CallSite& call) {

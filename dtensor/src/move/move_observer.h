@@ -54,8 +54,13 @@ class MoveObserver {
   static bool allow(const Movement& move);
   static bool allow(const CrossMovement& move);
   static bool allow(const BlockMovement& move);
-  /// Of the innermost.
-  static bool rehearsing() { return innermost_ != nullptr && innermost_->only_rehearses(); }
+  /// Whether one of them only rehearses.
+  static bool rehearsing() {
+    for (const MoveObserver* observer = innermost_; observer != nullptr;
+         observer = observer->outer_)
+      if (observer->only_rehearses()) return true;
+    return false;
+  }
 
  private:
   static constinit thread_local MoveObserver* innermost_;

@@ -317,9 +317,8 @@ Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
 }
 Tensor where(const Tensor& condition, Scalar a, Scalar b) {
   return named_call("where", {{"condition", condition}}, [&] {
-    const Device device = condition.defined() ? condition.device() : Device();
-    return where(condition, Tensor(tensors::full({}, a, {a.dtype(), device})),
-                 Tensor(tensors::full({}, b, {b.dtype(), device})));
+    return where(condition, Tensor(tensors::full({}, a, {a.dtype(), condition.device()})),
+                 Tensor(tensors::full({}, b, {b.dtype(), condition.device()})));
   });
 }
 Tensor maximum(const Tensor& a, Scalar b) {
@@ -339,7 +338,6 @@ Tensor logical_xor(const Tensor& a, Scalar b) {
 }
 Tensor masked_fill(const Tensor& a, const Tensor& mask, Scalar value) {
   return named_call("masked_fill", {{"input", a}, {"mask", mask}}, [&] {
-    if (!a.defined()) return where(mask, beside(a, value), a);
     const Scalar element = element_of(a.dtype(), value);
     return where(mask, Tensor(tensors::full({}, element, {a.dtype(), a.device()})), a);
   });

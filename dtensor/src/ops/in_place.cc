@@ -136,9 +136,12 @@ const Tensor& assign(const Tensor& target, const Tensor& result) {
     fitting = fitting.redistribute(target.placements(), target.spec().shard_order());
   }
   if (MoveObserver::rehearsing() && Graph::is_on()) RehearsedGraph::write(target, fitting);
-  if (MoveObserver::rehearsing() || is_outside_mesh(target)) return target;
-  target.local().storage()->count_write();
-  target.local().copy_(fitting.local());
+  if (MoveObserver::rehearsing()) return target;
+  if (!is_outside_mesh(target)) {
+    target.local().storage()->count_write();
+    target.local().copy_(fitting.local());
+  }
+  // Outside of the mesh, too: there the graph may go on to another mesh.
   if (Graph::is_on()) move_producer(target, fitting);
   return target;
 }

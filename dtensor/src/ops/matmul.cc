@@ -1,5 +1,6 @@
 // matmul: torch.matmul's shapes; and with something added.
 #include <algorithm>
+#include <cmath>
 
 #include "autograd/call.h"
 #include "dispatch/matmul_operation.h"
@@ -8,6 +9,7 @@
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/tensor/ops/matmul.h"
 #include "ops/add_matmul.h"
+#include "ops/elementwise.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -44,8 +46,8 @@ Tensor right_gradient(const Tensor& gradient, const Tensor& left, const Shape& r
 }
 
 /// Of the operands `first` and the one after.
-template <typename V>
-Tensors product_gradients(const Context<None, V>& c, std::size_t first) {
+template <typename A, typename V>
+Tensors product_gradients(const Context<A, V>& c, std::size_t first) {
   const std::size_t second = first + 1;
   const std::size_t left_dims = c.shape(first).size();
   const std::size_t right_dims = c.shape(second).size();
@@ -84,7 +86,15 @@ constexpr Op<> kMatmul{
     .saves = saves_inputs(0, 1),
     .weighed = Weighed::both_ways};
 
-Meta sum_meta(Metas in, const None&) {
+/// Whether both factors of a sum are finite: infinity times the parts of a number is no number.
+struct Weights {
+  Factor factor = Factor::finite;
+};
+void append_key(CallKey& key, const Weights& a) {
+  key.push_back(static_cast<std::int64_t>(a.factor));
+}
+
+Meta sum_meta(Metas in, const Weights&) {
   if (in[1].dtype != in[2].dtype || in[0].dtype != in[1].dtype) {
     refuse_product("add_matmul", in, "the dtypes differ", "to() one of them");
   }
@@ -100,13 +110,13 @@ Meta sum_meta(Metas in, const None&) {
     refuse_product(
         "add_matmul", in,
         "the first does not broadcast to the product, " + tensors::shape_to_string(product),
-        "addmm() adds to a product that is as large as the result");
+        "a sum that broadcasts to the product");
   }
   return {std::move(product), in[0].dtype};
 }
 
 /// As a product's. Where that is Partial, each rank adds a part of the sum.
-void sum_rules(Rules& r, Metas in, const None&) {
+void sum_rules(Rules& r, Metas in, const Weights& weights) {
   sharding::Operation operation = product_of(in.subspan(1));
   const std::size_t dims = in[0].shape.size();
   sharding::Indices sum(operation.output.end() - static_cast<std::ptrdiff_t>(dims),
@@ -116,13 +126,14 @@ void sum_rules(Rules& r, Metas in, const None&) {
   }
   operation.inputs.insert(operation.inputs.begin(), {in[0].shape, in[0].dtype, std::move(sum)});
   r.einsum(std::move(operation)).cut_all().linear(1).linear(2).added(0);
+  if (weights.factor == Factor::infinite) r.drop_partial();
 }
 
 Tensor times(const Tensor& a, Scalar factor) {
   return !a.defined() || factor.to_double() == 1 ? a : mul(a, factor);
 }
 
-Tensors sum_gradients(const Context<None, tensors::ProductSum>& c) {
+Tensors sum_gradients(const Context<Weights, tensors::ProductSum>& c) {
   const Tensors of_product = product_gradients(c, 1);
   const tensors::ProductSum& factors = c.numbers();
   Tensor of_sum;
@@ -130,27 +141,15 @@ Tensors sum_gradients(const Context<None, tensors::ProductSum>& c) {
   return {of_sum, times(of_product[0], factors.alpha), times(of_product[1], factors.alpha)};
 }
 
-constexpr Op<None, tensors::ProductSum> kAddMatmul{
+constexpr Op<Weights, tensors::ProductSum> kAddMatmul{
     .name = "add_matmul",
     .meta = sum_meta,
     .rules = sum_rules,
-    .local = [](Locals in, const None&, const tensors::ProductSum& factors,
+    .local = [](Locals in, const Weights&, const tensors::ProductSum& factors,
                 const Site&) { return tensors::add_matmul(in[0], in[1], in[2], factors); },
     .backward = sum_gradients,
     .saves = saves_inputs(1, 2),
     .weighed = Weighed::both_ways};
-
-/// Along some axis the sum is Partial, and each rank has all of the product: one rank's is a part
-/// of it, which no rule of the operator says. The product is then made by itself.
-bool meets_whole_product(const Tensor& sum, const Tensor& a, const Tensor& b) {
-  if (!sum.is_distributed()) return false;
-  const auto is_whole = [](const Tensor& tensor, std::size_t axis) {
-    return !tensor.is_distributed() || tensor.placements()[axis].is_replicate();
-  };
-  for (std::size_t axis = 0; axis < sum.placements().size(); ++axis)
-    if (sum.placements()[axis].is_partial() && is_whole(a, axis) && is_whole(b, axis)) return true;
-  return false;
-}
 
 /// PyTorch truncates a product's factors, where it refuses others.
 Scalar factor_for(DType dtype, Scalar factor) {
@@ -167,13 +166,11 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 Tensor add_matmul(const Tensor& sum, const Tensor& a, const Tensor& b,
                   tensors::ProductSum factors) {
   factors = {factor_for(a.dtype(), factors.beta), factor_for(a.dtype(), factors.alpha)};
-  if (!meets_whole_product(sum, a, b)) {
-    const Tensor* const inputs[] = {&sum, &a, &b};
-    return call(kAddMatmul, std::span<const Tensor* const>(inputs), None{}, factors);
-  }
-  const Tensor product = times(matmul(a, b), factors.alpha);
-  // As in PyTorch, nan and inf of what counts for nothing do not show.
-  return factors.beta.to_double() == 0 ? product : add(times(sum, factors.beta), product);
+  const bool is_finite =
+      !std::isinf(factors.beta.to_double()) && !std::isinf(factors.alpha.to_double());
+  const Tensor* const inputs[] = {&sum, &a, &b};
+  return call(kAddMatmul, std::span<const Tensor* const>(inputs),
+              Weights{is_finite ? Factor::finite : Factor::infinite}, factors);
 }
 
 }  // namespace dtrun::dtensor

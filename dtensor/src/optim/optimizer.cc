@@ -8,6 +8,7 @@
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "move/move_observer.h"
 #include "move/span.h"
 #include "nn/load_numbers.h"
 
@@ -140,6 +141,12 @@ void Optimizer::step() {
 }
 
 void Optimizer::step_with(double f16_factor) {
+  if (MoveObserver::rehearsing()) {
+    throw Error(
+        ErrorCode::kUsage, name_ + "'s step() in explain()",
+        "it would write the parameters, by gradients that are zeros there",
+        "explain() of forward and backward() alone; explain_step() runs a whole step and looks");
+  }
   const Span span(Span::Kind::step, name_);
   const NoGrad no_grad;
   for (std::size_t group = 0; group < groups_.size(); ++group) step_group(group, f16_factor);

@@ -86,9 +86,10 @@ struct CallsExplanation {
 /// Explains everything that `function` calls on distributed tensors: explain([&] { return matmul(a,
 /// b); }). backward() and grad() may be among the calls. The function runs with zeros in place of
 /// other ranks' data. Its results are meaningless, and a shape that depends on values (indices of a
-/// mask) may differ. In-place operators write nothing, no tensor gets a gradient, and the random
-/// state is restored. Direct calls to a ProcessGroup are executed, such as those of data_parallel()
-/// and fully_shard().
+/// mask) may differ. In-place operators write nothing, and gradients and the random state are
+/// restored at the end. Direct calls to a ProcessGroup are executed, such as those of
+/// fully_shard(); hooks of leaves, by which data_parallel() sums gradients, are not.
+/// @throws Error kUsage for an optimizer's step(): explain_step() runs one and looks
 CallsExplanation explain(const std::function<void()>& function);
 
 std::ostream& operator<<(std::ostream& out, const CallsExplanation& explanation);
