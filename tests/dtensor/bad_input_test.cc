@@ -197,12 +197,24 @@ TEST(BadInputTest, InPlaceOnALeaf) {
   });
 }
 
+/// Where the text stands in the file.
+std::streamoff offset_of(const std::string& path, const std::string& text) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes(std::istreambuf_iterator<char>(file), {});
+  return static_cast<std::streamoff>(bytes.find(text));
+}
+
 TEST(BadInputTest, AnNpyFileThatIsCutShortOrLies) {
   const std::string path = testing::TempDir() + "/bad_input.npy";
   save_npy(path, ones({4, 2}));
   const auto size = std::filesystem::file_size(path);
   std::filesystem::resize_file(path, size - 5);
   expect_explained([&] { load_npy(path); }, {"bad_input.npy", "27 bytes", "[4, 2]", "32"});
+  save_npy(path, ones({4, 2}));
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary)
+          .seekp(offset_of(path, "(4, 2)"))
+      << "(9, 2)";
+  expect_explained([&] { load_npy(path); }, {"bad_input.npy", "32 bytes", "[9, 2]", "72"});
   std::filesystem::resize_file(path, 20);
   expect_explained([&] { load_npy(path); }, {"bad_input.npy", "ends within its header"});
   std::filesystem::remove(path);

@@ -1,4 +1,4 @@
-// Every rule of every operator is true, a wrong one is found, and docs/operators.md says what is.
+// Every rule of every operator is true, and a wrong one is found.
 #include "dtrun/dtensor/ops/check_rule.h"
 
 #include <gtest/gtest.h>
@@ -9,20 +9,14 @@
 #include <map>
 #include <regex>
 #include <set>
-#include <sstream>
 
 #include "autograd/call.h"
-#include "dtensor/operator_devices.h"
 #include "dtensor/operator_samples.h"
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
-#include "dtrun/dtensor/ops/random.h"
-#include "dtrun/tensor/cuda.h"
 #include "support/one_in.h"
 #include "support/rank_threads.h"
-#include "tensor/all_dtypes.h"
-#include "tensor/simulated_devices.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -222,173 +216,6 @@ TEST(CheckRuleTest, AMeshOfTwoAxesIsRefused) {
         [&] { check_rule([](const Tensors& in) { return neg(in[0]); }, {ones(2)}, mesh); },
         "a rule is of one axis");
   });
-}
-
-// --- docs/operators.md
-
-std::string dtypes_of(const OperatorSample& sample) {
-  std::set<DType> taken;
-  for (const DType dtype : tensors::kAllDTypes) {
-    try {
-      sample.run(sample.inputs_in(dtype));
-      taken.insert(dtype);
-    } catch (const base::Error&) {
-    }
-  }
-  const std::set<DType> floating = {DType::f64, DType::f32, DType::f16, DType::bf16};
-  if (taken.size() == std::size(tensors::kAllDTypes)) return "all";
-  if (taken == floating) return "floating";
-  if (!taken.contains(DType::boolean) && taken.size() == std::size(tensors::kAllDTypes) - 1)
-    return "numbers";
-  std::string names;
-  for (const DType dtype : taken) {
-    names += (names.empty() ? "" : " ") + std::string(tensors::dtype_short_name(dtype));
-  }
-  return names;
-}
-
-bool has_gradient(const OperatorSample& sample) {
-  Tensors inputs;
-  for (const Tensor& input : sample.inputs) {
-    inputs.push_back(input.dtype() == DType::f64 ? input.detach().requires_grad_() : input);
-  }
-  return sample.run(inputs).requires_grad();
-}
-
-/// Its own rules; what is made of several operators names them.
-std::string rules_of(const std::vector<CheckedRule>& checked) {
-  std::vector<std::string> ops;
-  std::set<std::string> seen;
-  std::string rules;
-  for (const CheckedRule& rule : checked) {
-    if (rule.caller == CheckedRule::Caller::gradient) continue;
-    if (ops.empty() || ops.back() != rule.op) ops.push_back(rule.op);
-    const bool all_whole = rule.rule.find_first_of("SP") == std::string::npos;
-    if (!all_whole && seen.insert(rule.rule).second)
-      rules += (rules.empty() ? "" : "; ") + rule.rule;
-  }
-  if (ops.empty()) return "cut as the operand, whole where it is Partial";
-  if (ops.size() <= 1) return rules;
-  std::string names;
-  std::set<std::string> named;
-  for (const std::string& op : ops) {
-    if (named.insert(op).second) names += (names.empty() ? "" : ", ") + op;
-  }
-  return "made of " + names;
-}
-
-std::vector<std::string> devices_of_all(const std::vector<OperatorSample>& samples) {
-  std::vector<std::string> devices(samples.size());
-  if (!tensors::cuda::is_built()) return devices;
-  const tensors::cuda::SimulatedDevices simulated;
-  std::ranges::transform(samples, devices.begin(), devices_of);
-  return devices;
-}
-
-/// A build without CUDA does not know what a device can do.
-std::string without_devices(const std::string& page) {
-  const std::regex row("(\\|[^|\n]*\\|[^|\n]*\\|[^|\n]*\\|)[^|\n]*(\\|[^|\n]*\\|\n)");
-  return std::regex_replace(page, row, "$1$2");
-}
-
-std::string operators_page() {
-  const std::vector<OperatorSample> samples = operator_samples(6, 4);
-  std::vector<std::string> rules(samples.size());
-  test::run_ranks(2, [&](const ProcessGroup& group) {
-    const DeviceMesh mesh(group, {2});
-    for (std::size_t i = 0; i < samples.size(); ++i) {
-      const std::string text = rules_of(check_rule(samples[i].run, samples[i].inputs, mesh));
-      if (group.rank() == 0) rules[i] = text;
-    }
-  });
-  const std::vector<std::string> devices = devices_of_all(samples);
-  std::ostringstream page;
-  page << "# Operators\n\n"
-          "Made by tests/dtensor/check_rule_test.cc from a call of each operator; "
-          "`DTRUN_WRITE_DOCS=1` writes it anew.\n\n"
-          "A rule says how the operands may lie along one mesh axis, and how the result lies then; "
-          "all whole (R) is always allowed.\n"
-          "What no rule allows is redistributed first. The samples are matrices of 6 x 4.\n";
-  page << "Devices are where the sample ran, on a simulated CUDA device, with the CPU's result; "
-          "what "
-          "is missing there is refused by name.\n";
-  std::string family;
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    if (samples[i].family != family) {
-      family = samples[i].family;
-      page << "\n## " << family
-           << "\n\n| operator | dtypes | gradient | devices | rules |\n|---|---|---|---|---|\n";
-    }
-    page << "| " << samples[i].name << " | " << dtypes_of(samples[i]) << " | "
-         << (has_gradient(samples[i]) ? "yes" : "no") << " | " << devices[i] << " | " << rules[i]
-         << " |\n";
-  }
-  return page.str();
-}
-
-/// The functions on tensors that the public headers of operators declare.
-std::set<std::string> declared_operators() {
-  std::set<std::string> names;
-  const std::set<std::string> made_of_nothing = {"creation.h", "random.h"};
-  std::vector<std::filesystem::path> headers;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(DTRUN_HEADERS "/dtrun/dtensor/ops")) {
-    if (!made_of_nothing.contains(entry.path().filename())) headers.push_back(entry.path());
-  }
-  const std::regex declaration("^(Tensor|Tensors|Sorted|Extremes) ([a-z_0-9]+)\\(.*");
-  for (const std::filesystem::path& header : headers) {
-    std::ifstream file(header);
-    std::smatch found;
-    for (std::string line; std::getline(file, line);) {
-      if (std::regex_match(line, found, declaration)) names.insert(found[2]);
-    }
-  }
-  return names;
-}
-
-TEST(OperatorsPageTest, EveryOperatorIsOnIt) {
-  std::set<std::string> sampled = {"sum_to",  // the gradient of broadcasting, an own one of none
-                                   "empty_like",  // its elements are any
-                                   "std"};        // stddev, by PyTorch's name
-  for (const OperatorSample& sample : operator_samples(6, 4)) {
-    sampled.insert(sample.name.substr(0, sample.name.find(' ')));
-  }
-  const std::set<std::string> declared = declared_operators();
-  EXPECT_GT(declared.size(), 100U);
-  for (const std::string& name : declared) {
-    EXPECT_TRUE(sampled.contains(name)) << name << " has no call in operator_samples.cc";
-  }
-}
-
-TEST(OperatorsPageTest, EveryFormInPlaceIsOnIt) {
-  std::set<std::string> sampled;
-  for (const OperatorSample& sample : operator_samples(6, 4))
-    sampled.insert(sample.name.substr(0, sample.name.find_first_of(" ,")));
-  const std::regex declaration(" +const Tensor& ([a-z_0-9]+_)\\(.*");
-  std::ifstream file(DTRUN_HEADERS "/dtrun/dtensor/autograd/in_place_methods.h");
-  std::set<std::string> declared;
-  std::smatch found;
-  for (std::string line; std::getline(file, line);) {
-    if (std::regex_match(line, found, declaration)) declared.insert(found[1]);
-  }
-  EXPECT_GT(declared.size(), 60U);
-  for (const std::string& name : declared)
-    EXPECT_TRUE(sampled.contains(name)) << name << " has no call in operator_samples.cc";
-}
-
-TEST(OperatorsPageTest, TellsWhatIs) {
-  if (testing_support::one_in(3) > 1)
-    GTEST_SKIP() << "a sanitizer changes nothing on the page, and CheckRuleTest runs its operators";
-  const std::string path = DTRUN_DOCS "/operators.md", page = operators_page();
-  if (std::getenv("DTRUN_WRITE_DOCS") != nullptr) std::ofstream(path) << page;
-  std::ifstream file(path);
-  std::ostringstream found;
-  found << file.rdbuf();
-  const bool knows_devices = tensors::cuda::is_built();
-  EXPECT_TRUE(knows_devices ? found.str() == page
-                            : without_devices(found.str()) == without_devices(page))
-      << path
-      << " is not true any more: run this test with DTRUN_WRITE_DOCS=1, and read the change";
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ using base::ErrorCode;
 
 namespace {
 
-[[noreturn]] void refuse(std::string what, std::string why, std::string remedy = {}) {
+[[noreturn]] void refuse(std::string what, std::string why, std::string remedy) {
   throw Error(ErrorCode::kInvalidArgument, std::move(what), std::move(why), std::move(remedy));
 }
 
@@ -43,7 +43,8 @@ void check_root(const Tensor& root, const Tensor& gradient) {
            "requires_grad_() on what is trained");
   }
   if (!gradient.defined()) {
-    refuse("backward() with an undefined gradient", "", "leave it out for a single number");
+    refuse("backward() with an undefined gradient", "it goes back from its numbers",
+           "leave it out for a single number");
   }
   // A single number is the same on every rank, so it may stay plain for a distributed root.
   const bool local_number = !gradient.is_distributed() && gradient.numel() == 1;
@@ -99,17 +100,20 @@ Tensor Tensor::grad() const {
 
 void Tensor::retain_grad() const {
   if (!requires_grad())
-    refuse("retain_grad() of a tensor without gradient", "", "requires_grad_()");
+    refuse("retain_grad() of a tensor without gradient", "nothing that it was made of requires one",
+           "requires_grad_()");
   if (is_leaf()) return;
   Graph::producer(*this)->ask_to_keep(Graph::output(*this));
 }
 
 void Tensor::set_grad(const Tensor& grad) const {
   Leaf* const leaf = Graph::leaf(*this);
-  if (leaf == nullptr) refuse("set_grad of a tensor that keeps none", "", "requires_grad_()");
+  if (leaf == nullptr)
+    refuse("set_grad of a tensor that keeps none", "only leaves that require a gradient do",
+           "requires_grad_()");
   if (grad.defined() && (grad.shape() != shape() || grad.dtype() != dtype())) {
     refuse("set_grad of " + tensor_text(grad) + " on a tensor of " + tensor_text(*this),
-           "a gradient has the shape and the dtype of its tensor");
+           "a gradient has the shape and the dtype of its tensor", "reshape() it, and to()");
   }
   if (grad.defined() && grad.is_distributed() != is_distributed()) {
     refuse("set_grad of " + grad.spec().to_string() + " on " + spec().to_string(),
@@ -119,7 +123,8 @@ void Tensor::set_grad(const Tensor& grad) const {
 }
 
 void Tensor::set_data(const Tensor& data) const {
-  if (!data.defined()) refuse("set_data with an undefined tensor", "");
+  if (!data.defined())
+    refuse("set_data with an undefined tensor", "it has no numbers", "ask defined() first");
   if (!is_leaf()) {
     refuse("set_data on what " + grad_fn() + " has made", "its numbers are part of a graph",
            "detach()");
@@ -167,7 +172,7 @@ Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grad_
   if (!grad_outputs.empty() && grad_outputs.size() != outputs.size()) {
     refuse("grad() of " + std::to_string(outputs.size()) + " outputs with " +
                std::to_string(grad_outputs.size()) + " gradients",
-           "each output has one, or none is given");
+           "each output has one, or none is given", "as many as outputs");
   }
   if (outputs.empty() || inputs.empty()) {
     refuse(outputs.empty() ? "grad() of no outputs" : "grad() with regard to no inputs",
@@ -176,8 +181,8 @@ Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grad_
   std::vector<Edge> wanted;
   for (const Tensor& input : inputs) {
     if (!input.requires_grad()) {
-      refuse("grad() with regard to a tensor of " + tensor_text(input) + " that requires none", "",
-             "requires_grad_() before it is used");
+      refuse("grad() with regard to a tensor of " + tensor_text(input) + " that requires none",
+             "nothing goes back to it", "requires_grad_() before it is used");
     }
     wanted.push_back(Edge::to(input));
   }
@@ -193,7 +198,8 @@ Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grad_
 
 void Tensor::register_hook(std::function<Tensor(const Tensor& gradient)> hook) const {
   if (!requires_grad())
-    refuse("register_hook on a tensor without gradient", "", "requires_grad_()");
+    refuse("register_hook on a tensor without gradient", "the hook would never be called",
+           "requires_grad_()");
   Node* const node = Graph::producer(*this).get();
   node->hooks(Graph::output(*this)).push_back(std::move(hook));
 }
@@ -202,8 +208,8 @@ void Tensor::register_post_accumulate_grad_hook(
     std::function<void(const Tensor& leaf)> hook) const {
   Leaf* const leaf = Graph::leaf(*this);
   if (leaf == nullptr) {
-    refuse("register_post_accumulate_grad_hook on a tensor that is no leaf with a gradient", "",
-           "requires_grad_(), or register_hook()");
+    refuse("register_post_accumulate_grad_hook on a tensor that is no leaf with a gradient",
+           "only a leaf adds up what comes to it", "requires_grad_(), or register_hook()");
   }
   leaf->post_accumulate_hooks.push_back(std::move(hook));
 }

@@ -110,6 +110,9 @@ void tell_named_call(std::string_view op, CallArguments arguments, const Error& 
                                [&](const Tensor& tensor) { return is_told(error.what(), tensor); });
   });
   if (is_named && is_whole) throw;
+  if (!is_named && arguments.empty())
+    throw Error(error.code(), joined(std::string(op), ": ", error.summary()), error.why(),
+                error.remedy());
   const std::string call = described_call(op, arguments);
   if (is_named)
     throw Error(error.code(), error.summary(), joined(error.why(), "; ", "in " + call),

@@ -158,7 +158,8 @@ void PartialFolder::check_shards(const Manifest& manifest) const {
     OpenFile shard = OpenFile::open(files_, path_in(path_, file.name));
     if (shard.bytes() != file.bytes)
       throw Error(ErrorCode::kSystem, shard.path() + " has changed before it was published",
-                  "another process has written to it");
+                  "another process has written to it",
+                  "save again; no two jobs save to one folder at a time");
     shard.close();
   }
 }

@@ -29,7 +29,8 @@ namespace {
 constexpr const char* kTorchBoxes = "DCP_SHARDING_INFO";
 
 [[noreturn]] void refuse_shard(const std::string& path, const std::string& why) {
-  throw Error(ErrorCode::kProtocol, path + " is no part of a checkpoint", why);
+  throw Error(ErrorCode::kProtocol, path + " is no part of a checkpoint", why,
+              "a folder that was saved as a checkpoint, or a whole copy of it");
 }
 
 /// Where the boxes begin, by name.

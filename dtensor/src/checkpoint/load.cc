@@ -222,12 +222,15 @@ class Loading {
     if (saved.index() != own.index())
       throw Error(ErrorCode::kInvalidArgument,
                   "\"" + name + "\" is " + value_text(saved) + " in " + folder_,
-                  "the state has " + value_text(own) + ", a value of another kind");
+                  "the state has " + value_text(own) + ", a value of another kind",
+                  "a value of the kind that was saved");
   }
 
   Target target_of(const std::string& name, const Tensor& tensor, const SavedTensor& saved) const {
     if (!tensor.defined())
-      throw Error(ErrorCode::kInvalidArgument, "\"" + name + "\" of the state is undefined");
+      throw Error(ErrorCode::kInvalidArgument, "\"" + name + "\" of the state is undefined",
+                  "what is loaded is written to a tensor of the saved shape",
+                  "make it before, with empty(), or take it out of the state");
     const TensorPart part = part_of_tensor(name, tensor);
     const bool loses =
         tensors::is_floating_point(saved.dtype) && !tensors::is_floating_point(part.dtype);

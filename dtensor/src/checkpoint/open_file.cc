@@ -44,16 +44,19 @@ OpenFile OpenFile::create(FileCalls& files, const std::string& path) {
 OpenFile OpenFile::open(FileCalls& files, const std::string& path) {
   const int fd = uninterrupted([&] { return files.open(path); });
   if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
-    throw Error(ErrorCode::kNotFound, path + " is not there");
+    throw Error(ErrorCode::kNotFound, path + " is not there", "the checkpoint names it",
+                "copy the whole folder, or load an older checkpoint");
   // Files are opened with O_NOFOLLOW (file_calls.cc): a link could lead out of the checkpoint.
   if (fd < 0 && errno == ELOOP)
-    throw Error(ErrorCode::kProtocol, path + " is a link", "a checkpoint has files only");
+    throw Error(ErrorCode::kProtocol, path + " is a link", "a checkpoint has files only",
+                "copy what it leads to in its place");
   if (fd < 0) refuse_call("open", path);
   OpenFile file(files, path, fd);
   FileStatus found;
   if (files.status(fd, found) < 0) refuse_call("look at", path);
   if (found.kind != FileKind::regular)
-    throw Error(ErrorCode::kProtocol, path + " is no file", "a checkpoint has files only");
+    throw Error(ErrorCode::kProtocol, path + " is no file", "a checkpoint has files only",
+                "copy what it leads to in its place");
   return file;
 }
 
@@ -99,7 +102,8 @@ void OpenFile::read_at(std::uint64_t offset, char* bytes, std::size_t least, std
     if (read == 0)
       throw Error(ErrorCode::kProtocol,
                   fmt::format("{} ends at byte {}, before its last one", path_, offset + done),
-                  "the file was cut, or is being written");
+                  "the file was cut, or is being written",
+                  "copy it again, or load an older checkpoint");
     done += static_cast<std::size_t>(read);
   }
 }
@@ -159,7 +163,7 @@ std::string whole_text(FileCalls& files, const std::string& path, std::uint64_t 
   const std::uint64_t bytes = file.bytes();
   if (bytes > most_bytes)
     throw Error(ErrorCode::kProtocol, path + " has " + std::to_string(bytes) + " bytes",
-                "no such file is so large");
+                "no such file is so large", "a folder that was saved as a checkpoint");
   std::string text(bytes, '\0');
   file.read_at(0, text.data(), text.size());
   return text;
@@ -208,7 +212,8 @@ std::vector<std::string> names_in(FileCalls& files, const std::string& path) {
 
 void remove_folder(FileCalls& files, const std::string& path) {
   if (!is_folder(files, path))
-    throw Error(ErrorCode::kProtocol, path + " is no folder", "links are not followed");
+    throw Error(ErrorCode::kProtocol, path + " is no folder", "links are not followed",
+                "the path of the folder itself");
   for (const std::string& name : names_in(files, path)) {
     if (files.remove(path_in(path, name)) < 0 && errno != ENOENT)
       refuse_call("remove", path_in(path, name));

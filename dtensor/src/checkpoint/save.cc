@@ -95,23 +95,24 @@ class Saving {
     for (const auto& [name, value] : rank_offer.values) {
       const auto [known, is_new] = manifest_.values.try_emplace(name, value);
       if (!is_new && !are_same(known->second, value))
-        throw Error(ErrorCode::kDisagreement,
-                    "\"" + name + "\" is " + value_text(value) + " on rank " +
-                        std::to_string(rank) + " and " + value_text(known->second) +
-                        " on a rank before it",
-                    "a value is the same on all ranks");
+        throw Error(
+            ErrorCode::kDisagreement,
+            "\"" + name + "\" is " + value_text(value) + " on rank " + std::to_string(rank) +
+                " and " + value_text(known->second) + " on a rank before it",
+            "a value is the same on all ranks", "rank_values, for what each rank has of its own");
     }
     for (const auto& [name, value] : rank_offer.rank_values) {
       std::vector<Value>& list = manifest_.rank_values[name];
       if (list.size() != static_cast<std::size_t>(rank))
         throw Error(ErrorCode::kDisagreement, "not all ranks save \"" + name + "\"",
-                    "rank " + std::to_string(rank) + " has it, one before it has not");
+                    "rank " + std::to_string(rank) + " has it, one before it has not",
+                    "the same names on all ranks");
       list.push_back(value);
     }
     for (const auto& [name, list] : manifest_.rank_values) {
       if (list.size() != static_cast<std::size_t>(rank) + 1)
         throw Error(ErrorCode::kDisagreement, "not all ranks save \"" + name + "\"",
-                    "rank " + std::to_string(rank) + " has it not");
+                    "rank " + std::to_string(rank) + " has it not", "the same names on all ranks");
     }
   }
 

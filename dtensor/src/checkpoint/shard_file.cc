@@ -72,11 +72,13 @@ ShardReader::ShardReader(FileCalls& files, const std::string& folder, const Save
   if (file_.bytes() != saved.bytes)
     throw Error(ErrorCode::kProtocol,
                 fmt::format("{} has {} bytes, not {}", file_.path(), file_.bytes(), saved.bytes),
-                "it was cut or added to after it was saved");
+                "it was cut or added to after it was saved",
+                "copy it again, or load an older checkpoint");
   if (header == FileHeader::known) return;
   if (checksum(file_.at(0, saved.header_bytes, memory_)) != saved.header_checksum)
     throw Error(ErrorCode::kProtocol, "the header of " + file_.path() + " is damaged",
-                "its checksum is another one than when it was saved");
+                "its checksum is another one than when it was saved",
+                "copy it again, or load an older checkpoint");
 }
 
 std::string_view ShardReader::taken(const SavedChunk& chunk, std::uint64_t from,

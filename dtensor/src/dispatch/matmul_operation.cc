@@ -24,7 +24,10 @@ void check_shapes(const Shape& left, const Shape& right) {
       base::ErrorCode::kInvalidArgument,
       "cannot multiply matrices of shapes " + tensors::shape_to_string(left) + " and " +
           tensors::shape_to_string(right),
-      left.empty() || right.empty() ? "a 0-dim tensor is no matrix" : "the inner sizes differ", "");
+      left.empty() || right.empty() ? "a 0-dim tensor is no matrix" : "the inner sizes differ",
+      left.empty() || right.empty()
+          ? "mul() by a number"
+          : "transpose() one, so that the last size of the first is the second's last but one");
 }
 
 Shape batch_of(const Shape& shape) {

@@ -64,7 +64,9 @@ LocalTensor part_of(const LocalTensor& whole, ReduceOp op, int rank, int ranks,
       break;
   }
   throw base::Error(base::ErrorCode::kUnavailable,
-                    "a rule on parts of " + std::string(collectives::reduce_op_name(op)));
+                    "a rule on parts of " + std::string(collectives::reduce_op_name(op)),
+                    "no tensor can be made of such parts",
+                    "a rule with P(sum), P(avg), P(max), P(min) or P(product)");
 }
 
 }  // namespace dtrun::dtensor

@@ -51,11 +51,13 @@ Placement normalized(const Placement& placement, const Shape& shape) {
   if (dim < 0 || dim >= rank) {
     throw invalid("sharding dimension mismatch: " + placement.to_string() +
                       " of a tensor of shape " + tensors::shape_to_string(shape),
-                  "its dims are " + std::to_string(-rank) + " to " + std::to_string(rank - 1), "");
+                  "its dims are " + std::to_string(-rank) + " to " + std::to_string(rank - 1),
+                  "one of these dims, or Replicate()");
   }
   if (dim >= Layout::kMostDims) {
     throw invalid("cannot shard dim " + std::to_string(dim) + " of a tensor",
-                  "a layout knows the first " + std::to_string(Layout::kMostDims) + " dims", "");
+                  "a layout knows the first " + std::to_string(Layout::kMostDims) + " dims",
+                  "permute() it so that the dim stands before");
   }
   if (!placement.is_ragged() || !placement.cut()->is_even()) return placement.along(dim);
   return Shard(dim);
@@ -112,7 +114,7 @@ void check_order(const ShardOrder& given, const ShardOrder& axes_by_dim) {
     throw invalid("the shard order " + order_text(given) + " does not fit the placements",
                   "it must list, for a dim, just the axes that shard it: " +
                       order_text(axes_by_dim) + " in any order",
-                  "");
+                  "these, or no shard order");
   }
 }
 
@@ -232,7 +234,8 @@ Layout make_layout(const Shape& global_shape, const std::vector<int>& mesh_shape
   }
   if (placements.size() > Layout::kMaxAxes) {
     throw invalid("a layout cannot have " + std::to_string(placements.size()) + " axes",
-                  "it has at most " + std::to_string(Layout::kMaxAxes), "");
+                  "it has at most " + std::to_string(Layout::kMaxAxes),
+                  "one axis for what goes together");
   }
   for (std::size_t axis = 0; axis < placements.size(); ++axis) {
     const Placement given =

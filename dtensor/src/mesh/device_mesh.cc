@@ -26,16 +26,16 @@ void check_shape(const std::vector<int>& shape, std::size_t ranks, const std::st
   for (const int size : shape) {
     if (size < 1) {
       throw Error(ErrorCode::kInvalidArgument, "a mesh cannot have the shape " + tuple_text(shape),
-                  "every axis has at least one rank", "");
+                  "every axis has at least one rank", "sizes of 1 and more");
     }
     product *= static_cast<std::size_t>(size);
     // Wrong already; going on could overflow.
     if (product > ranks) break;
   }
   if (shape.empty() || shape.size() > Layout::kMaxAxes) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "a mesh cannot have " + std::to_string(shape.size()) + " axes",
-                "it has 1 to " + std::to_string(Layout::kMaxAxes), "");
+    throw Error(
+        ErrorCode::kInvalidArgument, "a mesh cannot have " + std::to_string(shape.size()) + " axes",
+        "it has 1 to " + std::to_string(Layout::kMaxAxes), "one axis for what goes together");
   }
   if (product != ranks) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -237,7 +237,9 @@ int DeviceMesh::axis_index(const std::string& name) const {
   std::string names;
   for (const std::string& known : body_->names) names += (names.empty() ? "" : ", ") + known;
   throw Error(ErrorCode::kInvalidArgument, "the mesh has no axis '" + name + "'",
-              names.empty() ? "its axes have no names" : "its axes are " + names, "");
+              names.empty() ? "its axes have no names" : "its axes are " + names,
+              names.empty() ? "axis_names when the mesh is made, or the axis by its number"
+                            : "one of these names");
 }
 
 std::vector<int> DeviceMesh::ranks() const {
@@ -256,7 +258,8 @@ int DeviceMesh::local_rank(int axis) const {
 std::vector<int> DeviceMesh::coordinate_of(int rank) const {
   if (rank < 0 || rank >= size()) {
     throw Error(ErrorCode::kInvalidArgument, "the mesh has no rank " + std::to_string(rank),
-                "it has " + std::to_string(size()) + " ranks", "");
+                "it has " + std::to_string(size()) + " ranks",
+                "a rank from 0 to " + std::to_string(size() - 1));
   }
   return coordinate_in(body_->shape, rank);
 }
@@ -264,7 +267,8 @@ std::vector<int> DeviceMesh::coordinate_of(int rank) const {
 const ProcessGroup& DeviceMesh::group(int axis) const {
   if (axis < 0 || axis >= ndim()) {
     throw Error(ErrorCode::kInvalidArgument, "the mesh has no axis " + std::to_string(axis),
-                "it has " + std::to_string(ndim()) + " axes", "");
+                "it has " + std::to_string(ndim()) + " axes",
+                "an axis from 0 to " + std::to_string(ndim() - 1));
   }
   return body_->lines[static_cast<std::size_t>(axis)]->group();
 }

@@ -33,7 +33,7 @@ void check_axis_names(const std::vector<int>& shape, const std::vector<std::stri
   if (twice != sorted.end() || sorted.front().empty()) {
     const std::string name = twice != sorted.end() ? *twice : sorted.front();
     throw Error(ErrorCode::kInvalidArgument, "'" + name + "' cannot name an axis of this mesh",
-                "names are not empty, and no two axes share one", "");
+                "names are not empty, and no two axes share one", "another name");
   }
 }
 

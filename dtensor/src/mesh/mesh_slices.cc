@@ -135,7 +135,8 @@ DeviceMesh DeviceMesh::operator[](const std::vector<std::string>& names) const {
   require_names(*this, "a slice");
   if (names == axis_names()) return *this;
   if (names.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "a slice of no axes of " + to_string());
+    throw Error(ErrorCode::kInvalidArgument, "a slice of no axes of " + to_string(),
+                "a mesh has one axis at least", "the name of an axis");
   }
   std::vector<NamedAxis> axes;
   for (const std::string& name : names) axes.push_back(axis_of(*this, name));

@@ -25,11 +25,12 @@ int ranks_of(const std::vector<int>& shape) {
     if (size < 1 || (ranks *= size) > kMostRanks)
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("a planned mesh of shape {}", tuple_text(shape)),
-                  fmt::format("an axis has at least one rank, a mesh at most {}", kMostRanks), "");
+                  fmt::format("an axis has at least one rank, a mesh at most {}", kMostRanks),
+                  "sizes from 1 whose product is smaller");
   }
   if (shape.empty() || shape.size() > Layout::kMaxAxes)
     throw Error(ErrorCode::kInvalidArgument, fmt::format("a planned mesh of {} axes", shape.size()),
-                fmt::format("it has 1 to {}", Layout::kMaxAxes), "");
+                fmt::format("it has 1 to {}", Layout::kMaxAxes), "one axis for what goes together");
   return static_cast<int>(ranks);
 }
 
@@ -41,7 +42,7 @@ DeviceMesh planned_mesh(const std::vector<int>& shape, std::vector<std::string> 
   check_axis_names(shape, axis_names);
   if (rank < 0 || rank >= ranks)
     throw Error(ErrorCode::kInvalidArgument, fmt::format("rank {} is not in the mesh", rank),
-                fmt::format("its ranks are 0 to {}", ranks - 1), "");
+                fmt::format("its ranks are 0 to {}", ranks - 1), "one of these");
   std::vector<int> all(static_cast<std::size_t>(ranks));
   std::iota(all.begin(), all.end(), 0);
   auto root = std::make_shared<MeshRoot>();

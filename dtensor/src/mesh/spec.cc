@@ -76,7 +76,8 @@ Spec make_spec(const DeviceMesh& mesh, const Layout& layout, const tensors::Shap
     throw base::Error(base::ErrorCode::kInvalidArgument,
                       "a tensor of " + std::string(tensors::dtype_short_name(dtype)) +
                           " cannot be " + partial.to_string(),
-                      "band, bor and bxor are for integers and bool, avg is not for bool", "");
+                      "band, bor and bxor are for integers and bool, avg is not for bool",
+                      "Partial() of another reduction, or to() before");
   }
   MeshBody& body = *mesh.body();
   const std::lock_guard lock(body.mutex);

@@ -131,7 +131,8 @@ const Tensor& trunc_normal_(const Tensor& tensor, double mean, double stddev, do
     throw base::Error(base::ErrorCode::kInvalidArgument,
                       "trunc_normal_ from " + std::to_string(low) + " to " + std::to_string(high) +
                           " with a standard deviation of " + std::to_string(stddev),
-                      "the first bound is below the second, the deviation above 0");
+                      "the first bound is below the second, the deviation above 0",
+                      "bounds in that order, and a deviation above 0");
   }
   Deferred::write(tensor, 1, [mean, stddev, low, high](const Tensor& target) {
     const NoGrad no_grad;

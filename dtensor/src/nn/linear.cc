@@ -19,7 +19,8 @@ const Tensor& checked_weight(const Tensor& weight, const Tensor& bias) {
       base::ErrorCode::kInvalidArgument,
       "a Linear of a weight of shape " + tensors::shape_to_string(weight.shape()) +
           (bias.defined() ? " and a bias of " + tensors::shape_to_string(bias.shape()) : ""),
-      "they are [out_features, in_features] and [out_features]", "");
+      "they are [out_features, in_features] and [out_features]",
+      "t() of a weight that is [in_features, out_features]");
 }
 
 }  // namespace

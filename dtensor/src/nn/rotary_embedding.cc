@@ -51,7 +51,7 @@ Tensors RotaryEmbeddingModule::forward_all(const Tensors& inputs) {
   if (inputs.size() != 2) {
     throw Error(ErrorCode::kInvalidArgument,
                 "RotaryEmbedding was called with " + std::to_string(inputs.size()) + " tensors",
-                "it takes one, and its positions");
+                "it takes one, and its positions", "forward(input), or (input, positions)");
   }
   return {turned(inputs[0], inputs[1])};
 }
@@ -62,7 +62,8 @@ Tensor RotaryEmbeddingModule::turned(const Tensor& input, const Tensor& position
     throw Error(ErrorCode::kInvalidArgument,
                 "RotaryEmbedding of " + tensors::shape_to_string(input.shape()) +
                     " at positions of shape " + tensors::shape_to_string(positions.shape()),
-                "it takes [..., positions, " + std::to_string(dim) + "] and [positions]");
+                "it takes [..., positions, " + std::to_string(dim) + "] and [positions]",
+                "a position for each row, and a RotaryEmbedding of that last size");
   }
   const Tensor turns = angles(positions, dim, options.base);
   const Tensor cosine = beside(cos(turns), input), sine = beside(sin(turns), input);

@@ -55,7 +55,7 @@ std::string shapes_of(const Tensor& query, const Tensor& key, const Tensor& valu
          " and " + tensors::shape_to_string(value.shape());
 }
 
-[[noreturn]] void refuse_attention(std::string what, std::string why, std::string remedy = {}) {
+[[noreturn]] void refuse_attention(std::string what, std::string why, std::string remedy) {
   throw base::Error(base::ErrorCode::kInvalidArgument,
                     "scaled_dot_product_attention of " + std::move(what), std::move(why),
                     std::move(remedy));
@@ -65,10 +65,14 @@ void check_attention(const Tensor& query, const Tensor& key, const Tensor& value
                      const AttentionOptions& options) {
   const std::string shapes = shapes_of(query, key, value);
   if (query.dim() < 2 || key.dim() < 2 || value.dim() < 2) {
-    refuse_attention(shapes, "each has two dims at least: positions, and numbers at each");
+    refuse_attention(shapes, "each has two dims at least: positions, and numbers at each",
+                     "unsqueeze() it");
   }
-  if (query.size(-1) != key.size(-1)) refuse_attention(shapes, "queries and keys differ in length");
-  if (key.size(-2) != value.size(-2)) refuse_attention(shapes, "each key has one value");
+  if (query.size(-1) != key.size(-1))
+    refuse_attention(shapes, "queries and keys differ in length",
+                     "a query and keys with one last size");
+  if (key.size(-2) != value.size(-2))
+    refuse_attention(shapes, "each key has one value", "keys and values with one size in dim -2");
   if (!tensors::is_floating_point(query.dtype()) || key.dtype() != query.dtype() ||
       value.dtype() != query.dtype()) {
     refuse_attention(std::string(tensors::dtype_name(query.dtype())) + ", " +
@@ -84,7 +88,8 @@ void check_attention(const Tensor& query, const Tensor& key, const Tensor& value
   if (query.dim() < 3 || key.dim() < 3 || value.dim() < 3 || key.size(-3) == 0 ||
       value.size(-3) != key.size(-3) || query.size(-3) % key.size(-3) != 0) {
     refuse_attention(shapes + ", grouped",
-                     "the heads of the queries, in dim -3, are a multiple of the others'");
+                     "the heads of the queries, in dim -3, are a multiple of the others'",
+                     "as many heads in keys and values, or a divisor of the queries'");
   }
 }
 

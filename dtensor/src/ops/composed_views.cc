@@ -6,8 +6,9 @@
 namespace dtrun::dtensor {
 namespace {
 
-[[noreturn]] void refuse_view(std::string what, std::string why = {}) {
-  throw base::Error(base::ErrorCode::kInvalidArgument, std::move(what), std::move(why));
+[[noreturn]] void refuse_view(std::string what, std::string why, std::string remedy) {
+  throw base::Error(base::ErrorCode::kInvalidArgument, std::move(what), std::move(why),
+                    std::move(remedy));
 }
 
 }  // namespace
@@ -23,7 +24,7 @@ Tensor flatten(const Tensor& a, int start_dim, int end_dim) {
     const int end = named_dim("flatten", a, end_dim);
     if (start > end) {
       refuse_view("flatten from dim " + std::to_string(start) + " to " + std::to_string(end),
-                  "the first stands behind the last");
+                  "the first stands behind the last", "the dims in their order");
     }
     Shape shape;
     std::int64_t joined = 1;
@@ -43,7 +44,9 @@ Tensor unflatten(const Tensor& a, int dim, const Shape& sizes) {
     std::int64_t known = 1;
     std::int64_t* unknown = nullptr;
     for (std::int64_t& size : inner) {
-      if (size == -1 && unknown != nullptr) refuse_view("unflatten was given more than one -1");
+      if (size == -1 && unknown != nullptr)
+        refuse_view("unflatten was given more than one -1", "one size follows from the others",
+                    "all sizes but one");
       if (size == -1) unknown = &size;
       if (size != -1) known *= size;
     }
@@ -52,7 +55,8 @@ Tensor unflatten(const Tensor& a, int dim, const Shape& sizes) {
       refuse_view("cannot unflatten dim " + std::to_string(d) + " of shape " +
                       tensors::shape_to_string(a.shape()) + " to " +
                       tensors::shape_to_string(sizes),
-                  "it has " + std::to_string(a.size(d)) + " elements");
+                  "it has " + std::to_string(a.size(d)) + " elements",
+                  "sizes whose product that is; one of them may be -1");
     }
     Shape shape = a.shape();
     shape.erase(shape.begin() + d);
@@ -89,13 +93,15 @@ Tensor repeat(const Tensor& a, const Shape& repeats) {
     if (repeats.size() < a.shape().size()) {
       refuse_view("repeat of shape " + tensors::shape_to_string(a.shape()) + " was given " +
                       tensors::shape_to_string(repeats),
-                  "it takes a number for each dim");
+                  "it takes a number for each dim", "1 for a dim that stays as it is");
     }
     const std::size_t added = repeats.size() - a.shape().size();
     // Each dim gets one of the repeats' size before it.
     Shape apart, stretched, joined;
     for (std::size_t d = 0; d < repeats.size(); ++d) {
-      if (repeats[d] < 0) refuse_view("repeat was given " + tensors::shape_to_string(repeats));
+      if (repeats[d] < 0)
+        refuse_view("repeat was given " + tensors::shape_to_string(repeats),
+                    "nothing is repeated less than 0 times", "numbers from 0");
       const std::int64_t size = d < added ? 1 : a.shape()[d - added];
       apart.push_back(1);
       apart.push_back(size);

@@ -148,7 +148,8 @@ Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias,
           throw Error(
               ErrorCode::kInvalidArgument,
               "conv2d of weights " + conv_operand(weight) + " and a bias " + conv_operand(bias),
-              "it has a number for each output channel");
+              "it has a number for each output channel",
+              "a bias of [" + std::to_string(weight.size(0)) + "]");
         }
         const Windows windows{
             options, {input.size(2), input.size(3)}, {weight.size(2), weight.size(3)}};

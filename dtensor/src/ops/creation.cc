@@ -5,6 +5,7 @@
 
 #include "autograd/call.h"
 #include "autograd/deferred.h"
+#include "autograd/named_call.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/tensor/dlpack.h"
 #include "dtrun/tensor/npy.h"
@@ -26,44 +27,51 @@ LocalTensor diagonal_of(const Box& box, TensorOptions options) {
   return part;
 }
 
+/// What is wrong with its sizes is told as the factory's.
+template <typename Make>
+Tensor named_factory(std::string_view factory, Make make) {
+  return named_call(factory, {}, [&]() -> Tensor { return make(); });
+}
+
 }  // namespace
 
 Tensor empty(const Shape& shape, TensorOptions options) {
   // Only here: layers make their parameters by empty(), and nn::MetaScope defers those.
   if (Deferred::is_on()) [[unlikely]]
     return Deferred::make(shape, options);
-  return tensors::empty(shape, options);
+  return named_factory("empty", [&] { return tensors::empty(shape, options); });
 }
 Tensor zeros(const Shape& shape, TensorOptions options) {
-  return tensors::zeros(shape, options);
+  return named_factory("zeros", [&] { return tensors::zeros(shape, options); });
 }
 Tensor ones(const Shape& shape, TensorOptions options) {
-  return tensors::ones(shape, options);
+  return named_factory("ones", [&] { return tensors::ones(shape, options); });
 }
 Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
-  return tensors::full(shape, value, options);
+  return named_factory("full", [&] { return tensors::full(shape, value, options); });
 }
 Tensor arange(std::int64_t n, TensorOptions options) {
-  return tensors::arange(n, options);
+  return named_factory("arange", [&] { return tensors::arange(n, options); });
 }
 Tensor arange(std::int64_t start, std::int64_t end, TensorOptions options) {
   return arange(static_cast<double>(start), static_cast<double>(end), 1, options);
 }
 Tensor arange(double start, double end, double step, TensorOptions options) {
-  return tensors::arange(start, end, step, options);
+  return named_factory("arange", [&] { return tensors::arange(start, end, step, options); });
 }
 Tensor linspace(double start, double end, std::int64_t steps, TensorOptions options) {
-  return tensors::linspace(start, end, steps, options);
+  return named_factory("linspace", [&] { return tensors::linspace(start, end, steps, options); });
 }
 Tensor eye(std::int64_t rows, TensorOptions options) {
-  return tensors::eye(rows, rows, options);
+  return named_factory("eye", [&] { return tensors::eye(rows, rows, options); });
 }
 Tensor eye(std::int64_t rows, std::int64_t columns, TensorOptions options) {
-  return tensors::eye(rows, columns, options);
+  return named_factory("eye", [&] { return tensors::eye(rows, columns, options); });
 }
 Tensor from_blob(void* data, const Shape& shape, TensorOptions options,
                  std::function<void()> release) {
-  return tensors::from_blob(data, shape, options, std::move(release));
+  return named_factory(
+      "from_blob", [&] { return tensors::from_blob(data, shape, options, std::move(release)); });
 }
 DLManagedTensor* to_dlpack(const Tensor& tensor) {
   if (!tensor.defined()) refuse_undefined("to_dlpack", 0);
@@ -93,60 +101,80 @@ Tensor tensor(const TensorLiteral& value, LiteralOptions options) {
 }
 
 Tensor empty_like(const Tensor& a) {
-  return make_like(a, [](const Box& box, TensorOptions o) { return tensors::empty(box.shape, o); });
+  return named_call("empty_like", {{"input", a}}, [&] {
+    return make_like(a,
+                     [](const Box& box, TensorOptions o) { return tensors::empty(box.shape, o); });
+  });
 }
 Tensor zeros_like(const Tensor& a) {
-  return make_like(a, [](const Box& box, TensorOptions o) { return tensors::zeros(box.shape, o); });
+  return named_call("zeros_like", {{"input", a}}, [&] {
+    return make_like(a,
+                     [](const Box& box, TensorOptions o) { return tensors::zeros(box.shape, o); });
+  });
 }
 Tensor ones_like(const Tensor& a) {
-  return full_like(a, 1);
+  return named_call("ones_like", {{"input", a}}, [&] { return full_like(a, 1); });
 }
 Tensor full_like(const Tensor& a, Scalar value) {
-  return make_like(
-      a, [value](const Box& box, TensorOptions o) { return tensors::full(box.shape, value, o); });
+  return named_call("full_like", {{"input", a}}, [&] {
+    return make_like(
+        a, [value](const Box& box, TensorOptions o) { return tensors::full(box.shape, value, o); });
+  });
 }
 
 Tensor empty(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
              DType dtype) {
-  return make_parts(shape, mesh, placements, dtype, [](const Box& box, TensorOptions options) {
-    return tensors::empty(box.shape, options);
+  return named_factory("empty", [&] {
+    return make_parts(shape, mesh, placements, dtype, [](const Box& box, TensorOptions options) {
+      return tensors::empty(box.shape, options);
+    });
   });
 }
 Tensor full(const Shape& shape, Scalar value, const DeviceMesh& mesh, const Placements& placements,
             DType dtype) {
-  return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
-    return tensors::full(box.shape, value, options);
+  return named_factory("full", [&] {
+    return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
+      return tensors::full(box.shape, value, options);
+    });
   });
 }
 Tensor zeros(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
              DType dtype) {
-  return full(shape, 0, mesh, placements, dtype);
+  return named_factory("zeros", [&] { return full(shape, 0, mesh, placements, dtype); });
 }
 Tensor ones(const Shape& shape, const DeviceMesh& mesh, const Placements& placements, DType dtype) {
-  return full(shape, 1, mesh, placements, dtype);
+  return named_factory("ones", [&] { return full(shape, 1, mesh, placements, dtype); });
 }
 
 Tensor arange(std::int64_t n, const DeviceMesh& mesh, const Placements& placements, DType dtype) {
-  return make_parts({n}, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
-    return tensors::arange(n, options, range_of(box));
+  return named_factory("arange", [&] {
+    return make_parts({n}, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
+      return tensors::arange(n, options, range_of(box));
+    });
   });
 }
 Tensor arange(double start, double end, double step, const DeviceMesh& mesh,
               const Placements& placements, DType dtype) {
-  const Shape shape = {tensors::arange_count(start, end, step, dtype)};
-  return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
-    return tensors::arange(start, end, step, options, range_of(box));
+  return named_factory("arange", [&] {
+    const Shape shape = {tensors::arange_count(start, end, step, dtype)};
+    return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
+      return tensors::arange(start, end, step, options, range_of(box));
+    });
   });
 }
 Tensor linspace(double start, double end, std::int64_t steps, const DeviceMesh& mesh,
                 const Placements& placements, DType dtype) {
-  return make_parts({steps}, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
-    return tensors::linspace(start, end, steps, options, range_of(box));
+  return named_factory("linspace", [&] {
+    return make_parts({steps}, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
+      return tensors::linspace(start, end, steps, options, range_of(box));
+    });
   });
 }
 Tensor eye(std::int64_t rows, std::int64_t columns, const DeviceMesh& mesh,
            const Placements& placements, DType dtype) {
-  return make_parts({rows, columns}, mesh, placements, dtype, diagonal_of);
+  return named_factory("eye", [&] {
+    return make_parts({rows, columns}, mesh, placements, dtype, diagonal_of);
+  });
 }
 
 }  // namespace dtrun::dtensor

@@ -280,11 +280,11 @@ Rules::Indices shared_dims(Metas in, int dim, std::span<const std::size_t> besid
 void require_dims(std::string_view op, Metas in) {
   require_index(op, in[1]);
   if (in[0].shape.size() == in[1].shape.size()) return;
-  throw base::Error(base::ErrorCode::kInvalidArgument,
-                    std::string(op) + " of a tensor of shape " +
-                        tensors::shape_to_string(in[0].shape) + " with positions of shape " +
-                        tensors::shape_to_string(in[1].shape),
-                    "they have as many dims, and are no larger in the others");
+  throw base::Error(
+      base::ErrorCode::kInvalidArgument,
+      std::string(op) + " of a tensor of shape " + tensors::shape_to_string(in[0].shape) +
+          " with positions of shape " + tensors::shape_to_string(in[1].shape),
+      "they have as many dims, and are no larger in the others", "unsqueeze() and expand() them");
 }
 
 constexpr Op<IndexedDim, Origin> kGather{
@@ -466,12 +466,14 @@ Tensor embedding(const Tensor& positions, const Tensor& table,
     if (table.dim() != 2) {
       throw base::Error(base::ErrorCode::kInvalidArgument,
                         "embedding in a table of shape " + tensors::shape_to_string(table.shape()),
-                        "a table has rows: two dims");
+                        "a table has rows: two dims",
+                        "embedding(positions, table), or index() of any tensor");
     }
     if (padding_idx && (*padding_idx < -table.size(0) || *padding_idx >= table.size(0))) {
       throw base::Error(base::ErrorCode::kInvalidArgument,
                         "embedding with padding_idx " + std::to_string(*padding_idx),
-                        "the table has " + std::to_string(table.size(0)) + " rows");
+                        "the table has " + std::to_string(table.size(0)) + " rows",
+                        "the number of a row");
     }
     Tensor rows = rows_at(table, wide_positions(positions));
     if (padding_idx) {

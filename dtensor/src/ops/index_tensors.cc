@@ -80,7 +80,8 @@ void require_dims_for(std::string_view op, const Tensor& a, const Tensors& posit
   throw Error(ErrorCode::kInvalidArgument,
               std::string(op) + " of a tensor of shape " + tensors::shape_to_string(a.shape()) +
                   " with " + std::to_string(positions.size()) + " lists of positions",
-              "it takes one for each dim that is picked from, from the first on");
+              "it takes one for each dim that is picked from, from the first on",
+              "at most " + std::to_string(a.dim()) + " lists");
 }
 
 /// What x[i, j] picks: slices of a tensor whose first dims are one.
@@ -129,16 +130,18 @@ Tensor index_put(const Tensor& a, const Tensor& positions, const Tensor& values,
   return index_put(a, Tensors{positions}, values, mode);
 }
 Tensor index_put(const Tensor& a, const Tensors& positions, const Tensor& values, PutMode mode) {
-  const Picked at = picked("index_put", a, positions);
-  Shape slices = at.flat_shape;
-  slices[0] = at.positions.numel();
-  const Tensor list = at.positions.reshape({slices[0]});
-  const Tensor flat = a.reshape(at.flat_shape);
-  const Tensor placed = values.expand(at.shape).reshape(slices);
-  if (mode == PutMode::accumulate) return index_add(flat, 0, list, placed).reshape(a.shape());
-  Shape column(slices.size(), 1);
-  column[0] = slices[0];
-  return scatter(flat, 0, list.reshape(column).expand(slices), placed).reshape(a.shape());
+  return named_call("index_put", {{"input", a}, {"positions", positions}, {"values", values}}, [&] {
+    const Picked at = picked("index_put", a, positions);
+    Shape slices = at.flat_shape;
+    slices[0] = at.positions.numel();
+    const Tensor list = at.positions.reshape({slices[0]});
+    const Tensor flat = a.reshape(at.flat_shape);
+    const Tensor placed = values.expand(at.shape).reshape(slices);
+    if (mode == PutMode::accumulate) return index_add(flat, 0, list, placed).reshape(a.shape());
+    Shape column(slices.size(), 1);
+    column[0] = slices[0];
+    return scatter(flat, 0, list.reshape(column).expand(slices), placed).reshape(a.shape());
+  });
 }
 
 Tensor one_hot(const Tensor& classes, std::optional<std::int64_t> num_classes) {
@@ -151,7 +154,8 @@ Tensor one_hot(const Tensor& classes, std::optional<std::int64_t> num_classes) {
     }
     if (num_classes && *num_classes < 1) {
       throw Error(ErrorCode::kInvalidArgument,
-                  "one_hot of " + std::to_string(*num_classes) + " classes");
+                  "one_hot of " + std::to_string(*num_classes) + " classes",
+                  "a row has a number for each class", "num_classes from 1");
     }
     const std::int64_t count =
         num_classes ? *num_classes : static_cast<std::int64_t>(max(classes).item()) + 1;

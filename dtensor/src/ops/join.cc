@@ -32,7 +32,8 @@ constexpr Op<JoinedDim> kCat{
                                 "cat along dim " + std::to_string(d) + " was given shapes " +
                                     tensors::shape_to_string(in[0].shape) + " and " +
                                     tensors::shape_to_string(part.shape),
-                                "", "all dims but that one must be equal");
+                                "all dims but that one are equal",
+                                "narrow() or pad() one of them, or another dim");
             }
             meta.shape[d] += part.shape[d];
             meta.dtype = tensors::promote_types(meta.dtype, part.dtype);
@@ -73,12 +74,13 @@ Tensor cat(const Tensors& tensors, int dim) {
       if (tensor.shape() != Shape{0}) inputs.push_back(&tensor);
     }
     if (tensors.empty()) {
-      throw base::Error(base::ErrorCode::kInvalidArgument, "cat was given no tensors");
+      throw base::Error(base::ErrorCode::kInvalidArgument, "cat was given no tensors",
+                        "shape and dtype are those of the first", "one tensor at least");
     }
     if (inputs.empty()) return tensors.front();
     if (inputs[0]->dim() == 0) {
       throw base::Error(base::ErrorCode::kInvalidArgument, "cat was given a tensor without dims",
-                        "", "stack()");
+                        "it lengthens a dim", "stack()");
     }
     const JoinedDim joined{named_dim("cat", *inputs[0], dim)};
     const Tensor result = call(kCat, std::span<const Tensor* const>(inputs), joined);
@@ -98,12 +100,15 @@ Tensor stack(const Tensors& tensors, int dim) {
         throw base::Error(base::ErrorCode::kInvalidArgument,
                           "stack was given shapes " +
                               tensors::shape_to_string(tensors.front().shape()) + " and " +
-                              tensors::shape_to_string(tensor.shape()));
+                              tensors::shape_to_string(tensor.shape()),
+                          "they become the layers of one tensor",
+                          "tensors of one shape, or cat() along a dim in which they differ");
       }
       layers.push_back(tensor.unsqueeze(dim));
     }
     if (layers.empty()) {
-      throw base::Error(base::ErrorCode::kInvalidArgument, "stack was given no tensors");
+      throw base::Error(base::ErrorCode::kInvalidArgument, "stack was given no tensors",
+                        "shape and dtype are those of the first", "one tensor at least");
     }
     return cat(layers, named_dim("stack", layers.front(), dim));
   });

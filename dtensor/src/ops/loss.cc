@@ -39,7 +39,7 @@ void loss_rules(Rules& r, Metas in, const Ignored&) {
       .cut_all();
 }
 
-[[noreturn]] void refuse_loss(std::string what, std::string why, std::string remedy = {}) {
+[[noreturn]] void refuse_loss(std::string what, std::string why, std::string remedy) {
   throw Error(ErrorCode::kInvalidArgument, std::move(what), std::move(why), std::move(remedy));
 }
 
@@ -53,7 +53,8 @@ Meta losses_meta(const char* op, Metas in) {
       in[1].dtype != DType::i64) {
     refuse_loss(
         std::string(op) + " of scores " + described(in[0]) + " and targets " + described(in[1]),
-        "it takes scores [rows, classes] and i64 targets [rows]");
+        "it takes scores [rows, classes] and i64 targets [rows]",
+        "reshape() them, and to(DType::i64) the targets");
   }
   if (tensors::is_floating_point(in[0].dtype)) return {in[1].shape, in[0].dtype};
   refuse_loss(std::string(op) + " of scores " + described(in[0]), "it takes floating point numbers",
@@ -295,7 +296,7 @@ void check_weight(const char* op, const Tensor& scores, const LossOptions& optio
   if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1)) {
     refuse_loss(
         std::string(op) + " with label_smoothing " + std::to_string(options.label_smoothing),
-        "it is a share of 1, between 0 and 1");
+        "it is a share of 1, between 0 and 1", "0.1, as is common");
   }
 }
 
@@ -305,7 +306,8 @@ void check_scores(const char* op, const Tensor& scores, const Tensor& target) {
   if (!scores.shape().empty() && target.shape() == rows && target.dtype() == DType::i64) return;
   refuse_loss(std::string(op) + " of scores " + described({scores.shape(), scores.dtype()}) +
                   " and targets " + described({target.shape(), target.dtype()}),
-              "it takes scores [rows, classes, ...] and i64 or u8 targets [rows, ...]");
+              "it takes scores [rows, classes, ...] and i64 or u8 targets [rows, ...]",
+              "reshape() them, movedim() the classes to dim 1, and to(DType::i64) the targets");
 }
 
 /// -sum(probability * log(softmax) * weight) over the classes; they are many, and half types hold

@@ -198,7 +198,7 @@ void check_norm(const char* op, const Tensor& a, const Shape& normalized, const 
                 std::string(op) + " over " + tensors::shape_to_string(normalized) +
                     " with a weight or bias of shape " +
                     tensors::shape_to_string(parameter.shape()),
-                "they have the shape that is normalized");
+                "they have the shape that is normalized", "reshape() it to that");
   }
 }
 

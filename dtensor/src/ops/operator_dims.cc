@@ -90,7 +90,8 @@ std::vector<int> OperatorDims::spelled(const Letters& letters, std::size_t dims,
   if (dims < named || (!has_dots && dims != named)) {
     throw Error(ErrorCode::kInvalidArgument,
                 name_ + " got " + whose + " of " + std::to_string(dims) + " dims",
-                "its dims are \"" + text_ + "\"", "");
+                "its dims are \"" + text_ + "\"",
+                "tensors of these dims, or \"...\" where there may be more");
   }
   std::vector<int> spelling;
   for (const char letter : letters) {
@@ -156,7 +157,7 @@ Shape OperatorDims::result_shape(Metas inputs) const {
                   name_ + " got operands that do not fit: dim " + std::to_string(dim) + " of the " +
                       "operand " + std::to_string(i + 1) + " has " + std::to_string(shape[dim]) +
                       " elements, and another one of that letter " + std::to_string(known->second),
-                  "its dims are \"" + text_ + "\"", "");
+                  "its dims are \"" + text_ + "\"", "sizes that are equal where the letters are");
     }
   }
   Shape shape;

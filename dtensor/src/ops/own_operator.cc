@@ -176,7 +176,8 @@ Tensor OwnOperator::operator()(const Tensors& inputs) const {
     throw Error(
         ErrorCode::kInvalidArgument,
         body_->definition.name + " was called with " + std::to_string(inputs.size()) + " operands",
-        "its dims are \"" + body_->definition.dims + "\"", "");
+        "its dims are \"" + body_->definition.dims + "\"",
+        "a tensor for each list of letters before \"->\"");
   }
   std::vector<const Tensor*> operands;
   for (const Tensor& input : inputs) operands.push_back(&input);

@@ -111,6 +111,15 @@ void require_whole_numbers(std::string_view op, std::int64_t least, std::int64_t
               "that dtype does not have them all", "a wider dtype");
 }
 
+/// What is wrong with its sizes is told as the factory's.
+template <typename Make>
+Tensor drawn_as(std::string_view factory, const Shape& shape, Make make) {
+  return named_call(factory, {}, [&]() -> Tensor {
+    tensors::numel(shape);  // refuses negative ones
+    return make();
+  });
+}
+
 RandomBlock block_of(const Shape& shape, const Box& box) {
   return {shape, box.offsets, box.shape};
 }
@@ -121,66 +130,84 @@ Tensor randn(const Shape& shape, TensorOptions options) {
   return randn(shape, next_random_key(), options);
 }
 Tensor randn(const Shape& shape, RandomKey key, TensorOptions options) {
-  require_floating_numbers("randn", options.dtype);
-  return tensors::randn(shape, key, options);
+  return drawn_as("randn", shape, [&] {
+    require_floating_numbers("randn", options.dtype);
+    return tensors::randn(shape, key, options);
+  });
 }
 Tensor rand(const Shape& shape, TensorOptions options) {
   return rand(shape, next_random_key(), options);
 }
 Tensor rand(const Shape& shape, RandomKey key, TensorOptions options) {
-  require_floating_numbers("rand", options.dtype);
-  return tensors::rand_block(RandomBlock::whole(shape), key, options);
+  return drawn_as("rand", shape, [&] {
+    require_floating_numbers("rand", options.dtype);
+    return tensors::rand_block(RandomBlock::whole(shape), key, options);
+  });
 }
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, TensorOptions options) {
   return randint(low, high, shape, next_random_key(), options);
 }
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, RandomKey key,
                TensorOptions options) {
-  require_whole_numbers("randint", low, high, options.dtype);
-  return tensors::randint_block(low, high, RandomBlock::whole(shape), key, options);
+  return drawn_as("randint", shape, [&] {
+    require_whole_numbers("randint", low, high, options.dtype);
+    return tensors::randint_block(low, high, RandomBlock::whole(shape), key, options);
+  });
 }
 Tensor randperm(std::int64_t n, TensorOptions options) {
   return randperm(n, next_random_key(), options);
 }
 Tensor randperm(std::int64_t n, RandomKey key, TensorOptions options) {
-  require_whole_numbers("randperm", 0, n, options.dtype);
-  return tensors::randperm(n, key, options);
+  return drawn_as("randperm", {n}, [&] {
+    require_whole_numbers("randperm", 0, n, options.dtype);
+    return tensors::randperm(n, key, options);
+  });
 }
 
 Tensor randn_like(const Tensor& a) {
-  require_floating_numbers("randn_like", a.dtype());
-  const RandomKey key = next_random_key();
-  return make_like(a, [&](const Box& box, TensorOptions options) {
-    return tensors::randn_block(a.shape(), box.offsets, box.shape, key, options);
+  return named_call("randn_like", {{"input", a}}, [&] {
+    require_floating_numbers("randn_like", a.dtype());
+    const RandomKey key = next_random_key();
+    return make_like(a, [&](const Box& box, TensorOptions options) {
+      return tensors::randn_block(a.shape(), box.offsets, box.shape, key, options);
+    });
   });
 }
 Tensor rand_like(const Tensor& a) {
-  require_floating_numbers("rand_like", a.dtype());
-  const RandomKey key = next_random_key();
-  return make_like(a, [&](const Box& box, TensorOptions options) {
-    return tensors::rand_block(block_of(a.shape(), box), key, options);
+  return named_call("rand_like", {{"input", a}}, [&] {
+    require_floating_numbers("rand_like", a.dtype());
+    const RandomKey key = next_random_key();
+    return make_like(a, [&](const Box& box, TensorOptions options) {
+      return tensors::rand_block(block_of(a.shape(), box), key, options);
+    });
   });
 }
 Tensor randint_like(const Tensor& a, std::int64_t low, std::int64_t high) {
-  require_whole_numbers("randint_like", low, high, a.dtype());
-  const RandomKey key = next_random_key();
-  return make_like(a, [&](const Box& box, TensorOptions options) {
-    return tensors::randint_block(low, high, block_of(a.shape(), box), key, options);
+  return named_call("randint_like", {{"input", a}}, [&] {
+    require_whole_numbers("randint_like", low, high, a.dtype());
+    const RandomKey key = next_random_key();
+    return make_like(a, [&](const Box& box, TensorOptions options) {
+      return tensors::randint_block(low, high, block_of(a.shape(), box), key, options);
+    });
   });
 }
 
 Tensor randn(const Shape& shape, RandomKey key, const DeviceMesh& mesh,
              const Placements& placements, DType dtype) {
-  require_floating_numbers("randn", dtype);
-  return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
-    return tensors::randn_block(shape, box.offsets, box.shape, key, options);
+  return drawn_as("randn", shape, [&] {
+    require_floating_numbers("randn", dtype);
+    return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
+      return tensors::randn_block(shape, box.offsets, box.shape, key, options);
+    });
   });
 }
 Tensor rand(const Shape& shape, RandomKey key, const DeviceMesh& mesh, const Placements& placements,
             DType dtype) {
-  require_floating_numbers("rand", dtype);
-  return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
-    return tensors::rand_block(block_of(shape, box), key, options);
+  return drawn_as("rand", shape, [&] {
+    require_floating_numbers("rand", dtype);
+    return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
+      return tensors::rand_block(block_of(shape, box), key, options);
+    });
   });
 }
 Tensor randn(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
@@ -192,10 +219,12 @@ Tensor rand(const Shape& shape, const DeviceMesh& mesh, const Placements& placem
 }
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, const DeviceMesh& mesh,
                const Placements& placements, DType dtype) {
-  require_whole_numbers("randint", low, high, dtype);
-  const RandomKey key = next_random_key();
-  return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
-    return tensors::randint_block(low, high, block_of(shape, box), key, options);
+  return drawn_as("randint", shape, [&] {
+    require_whole_numbers("randint", low, high, dtype);
+    const RandomKey key = next_random_key();
+    return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
+      return tensors::randint_block(low, high, block_of(shape, box), key, options);
+    });
   });
 }
 Tensor randperm(std::int64_t n, const DeviceMesh& mesh, const Placements& placements, DType dtype) {
@@ -217,7 +246,7 @@ Tensor dropout(const Tensor& x, const DropoutOptions& options) {
     if (!(options.p >= 0 && options.p <= 1)) {
       throw Error(ErrorCode::kInvalidArgument,
                   "dropout with probability " + std::to_string(options.p),
-                  "it lies between 0 and 1");
+                  "it lies between 0 and 1", "the share of elements that become 0");
     }
     if (!options.training) return x;
     // A key of one's own is of this tensor alone.

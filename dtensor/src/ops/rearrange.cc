@@ -125,7 +125,7 @@ Meta of_matrices(Metas in, const None&) {
   if (in[0].shape.size() >= 2) return in[0];
   throw base::Error(base::ErrorCode::kInvalidArgument,
                     "a triangle of a tensor of shape " + tensors::shape_to_string(in[0].shape),
-                    "it takes matrices: two dims at least");
+                    "it takes matrices: two dims at least", "unsqueeze() it");
 }
 void any_cut(Rules& r, Metas in, const None&) {
   const Rules::Indices each = Rules::each_dim(in[0].shape);

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "autograd/call_text.h"
 #include "dispatch/result_wish.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/plan/cost.h"
@@ -41,7 +42,9 @@ ReducedDims reduced_dims(std::string_view op, const Tensor& a, std::vector<int> 
   const auto twice = std::ranges::adjacent_find(dims);
   if (twice != dims.end()) {
     throw Error(ErrorCode::kInvalidArgument,
-                std::string(op) + " was given dim " + std::to_string(*twice) + " twice");
+                std::string(op) + " was given dim " + std::to_string(*twice) + " twice",
+                "a dim is reduced once, and the tensor is " + tensor_text(a),
+                "each dim once; -1 is the last one");
   }
   return {std::move(dims), keepdim ? KeepDim::yes : KeepDim::no};
 }
@@ -65,7 +68,7 @@ void require_some(std::string_view op, const Shape& shape, const ReducedDims& a)
   if (reduced_count(shape, a) != 0) return;
   throw Error(ErrorCode::kInvalidArgument,
               std::string(op) + " of no elements: shape " + tensors::shape_to_string(shape),
-              "an empty tensor has no such element");
+              "an empty tensor has no such element", "another dim, or ask numel() before");
 }
 
 void require_floating(std::string_view op, DType dtype) {

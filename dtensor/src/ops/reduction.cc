@@ -115,7 +115,8 @@ Tensor sum(const Tensor& a) {
 }
 
 Tensor sum(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
-  return call(kSum, a, reduced_dims("sum", a, dims, keepdim));
+  return named_call("sum", {{"input", a}},
+                    [&] { return call(kSum, a, reduced_dims("sum", a, dims, keepdim)); });
 }
 
 Tensor mean(const Tensor& a) {
@@ -141,17 +142,21 @@ Tensor mean(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
 }
 
 Tensor prod(const Tensor& a) {
-  return call_prod(a, reduced_dims("prod", a, {}, false));
+  return named_call("prod", {{"input", a}},
+                    [&] { return call_prod(a, reduced_dims("prod", a, {}, false)); });
 }
 Tensor prod(const Tensor& a, int dim, bool keepdim) {
-  return call_prod(a, reduced_dims("prod", a, {dim}, keepdim));
+  return named_call("prod", {{"input", a}},
+                    [&] { return call_prod(a, reduced_dims("prod", a, {dim}, keepdim)); });
 }
 
 Tensor any(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
-  return call(kAny, a, reduced_dims("any", a, dims, keepdim));
+  return named_call("any", {{"input", a}},
+                    [&] { return call(kAny, a, reduced_dims("any", a, dims, keepdim)); });
 }
 Tensor all(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
-  return call(kAll, a, reduced_dims("all", a, dims, keepdim));
+  return named_call("all", {{"input", a}},
+                    [&] { return call(kAll, a, reduced_dims("all", a, dims, keepdim)); });
 }
 
 Tensor sum_to(const Tensor& a, const Shape& shape) {

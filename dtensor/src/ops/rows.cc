@@ -168,15 +168,19 @@ RowDim row_dim(std::string_view op, const Tensor& a, int dim) {
 }  // namespace
 
 Tensor softmax(const Tensor& a, int dim) {
-  const RowDim row = row_dim("softmax", a, dim);
-  if (!stays_cut(a, row)) return call(kSoftmax, a, row);
-  return recorded(kSoftmax, a, softmax_of_cut(a, row), row);
+  return named_call("softmax", {{"input", a}}, [&] {
+    const RowDim row = row_dim("softmax", a, dim);
+    if (!stays_cut(a, row)) return call(kSoftmax, a, row);
+    return recorded(kSoftmax, a, softmax_of_cut(a, row), row);
+  });
 }
 
 Tensor log_softmax(const Tensor& a, int dim) {
-  const RowDim row = row_dim("log_softmax", a, dim);
-  if (!stays_cut(a, row)) return call(kLogSoftmax, a, row);
-  return recorded(kLogSoftmax, a, log_softmax_of_cut(a, row), row);
+  return named_call("log_softmax", {{"input", a}}, [&] {
+    const RowDim row = row_dim("log_softmax", a, dim);
+    if (!stays_cut(a, row)) return call(kLogSoftmax, a, row);
+    return recorded(kLogSoftmax, a, log_softmax_of_cut(a, row), row);
+  });
 }
 
 Tensor linear(const Tensor& a, const Tensor& weight, const Tensor& bias) {

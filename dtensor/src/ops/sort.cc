@@ -110,7 +110,9 @@ Sorted sort(const Tensor& a, int dim, SortOrder order) {
   });
 }
 Tensor argsort(const Tensor& a, int dim, SortOrder order) {
-  return call(kOrder, a, SortedDim{named_dim_or_only("argsort", a, dim), -1, order});
+  return named_call("argsort", {{"input", a}}, [&] {
+    return call(kOrder, a, SortedDim{named_dim_or_only("argsort", a, dim), -1, order});
+  });
 }
 
 Sorted topk(const Tensor& a, std::int64_t k, int dim, SortOrder order) {
@@ -121,7 +123,7 @@ Sorted topk(const Tensor& a, std::int64_t k, int dim, SortOrder order) {
       throw base::Error(
           base::ErrorCode::kInvalidArgument,
           "topk of " + std::to_string(k) + " elements along dim " + std::to_string(place),
-          "the dim has " + std::to_string(size));
+          "the dim has " + std::to_string(size), "a number from 0 to " + std::to_string(size));
     }
     return sorted(a, {place, k, order});
   });

@@ -19,6 +19,11 @@ Tensors flat(const C& c) {
 constexpr Saves kInput = saves_input(0);
 constexpr Saves kOutput = saves_output();
 
+/// Of truth values, as in PyTorch, an integer.
+Meta squared_dtype(Metas in, const None&) {
+  return {in[0].shape, in[0].dtype == DType::boolean ? DType::i64 : in[0].dtype};
+}
+
 /// The gradient of a function in one pass, of its result's and what was saved. A gradient that is
 /// to be part of a graph itself is a formula instead.
 template <LocalTensor (*kKernel)(const tensors::Operand&, const tensors::Operand&)>
@@ -38,7 +43,7 @@ constexpr Op<> kAbs = unary<tensors::abs>(
     "abs", same_dtype, [](const C& c) -> Tensors { return {c.grad() * sign(c.input(0))}; }, kInput);
 constexpr Op<> kSign = unary<tensors::sign>("sign", same_dtype, flat);
 constexpr Op<> kSquare = unary<tensors::square>(
-    "square", same_dtype, [](const C& c) -> Tensors { return {c.grad() * c.input(0) * 2}; },
+    "square", squared_dtype, [](const C& c) -> Tensors { return {c.grad() * c.input(0) * 2}; },
     kInput);
 constexpr Op<> kFloor = unary<tensors::floor>("floor", same_dtype, flat);
 constexpr Op<> kCeil = unary<tensors::ceil>("ceil", same_dtype, flat);

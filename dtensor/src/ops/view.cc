@@ -410,19 +410,22 @@ Tensor Tensor::permute(const std::vector<int>& dims) const {
       throw base::Error(base::ErrorCode::kInvalidArgument,
                         "permute of shape " + tensors::shape_to_string(shape()) + " was given " +
                             std::to_string(dims.size()) + " dims",
-                        "each dim of the tensor stands there once");
+                        "each dim of the tensor stands there once",
+                        "an order of 0 to " + std::to_string(dim() - 1));
     }
     return as_view(*this, call(kPermute, *this, order));
   });
 }
 
 Tensor Tensor::transpose(int dim0, int dim1) const {
-  if (shape().empty() && (dim0 == 0 || dim0 == -1) && (dim1 == 0 || dim1 == -1)) return *this;
-  DimOrder order{std::vector<int>(shape().size())};
-  std::iota(order.dims.begin(), order.dims.end(), 0);
-  std::swap(order.dims[static_cast<std::size_t>(named_dim("transpose", *this, dim0))],
-            order.dims[static_cast<std::size_t>(named_dim("transpose", *this, dim1))]);
-  return as_view(*this, call(kPermute, *this, order));
+  return named_call("transpose", {{"input", *this}}, [&] {
+    if (shape().empty() && (dim0 == 0 || dim0 == -1) && (dim1 == 0 || dim1 == -1)) return *this;
+    DimOrder order{std::vector<int>(shape().size())};
+    std::iota(order.dims.begin(), order.dims.end(), 0);
+    std::swap(order.dims[static_cast<std::size_t>(named_dim("transpose", *this, dim0))],
+              order.dims[static_cast<std::size_t>(named_dim("transpose", *this, dim1))]);
+    return as_view(*this, call(kPermute, *this, order));
+  });
 }
 
 Tensor Tensor::t() const {
@@ -444,9 +447,11 @@ Tensor Tensor::unsqueeze(int dim) const {
 }
 
 Tensor Tensor::squeeze(int dim) const {
-  if (shape().empty() && (dim == 0 || dim == -1)) return *this;
-  const int d = named_dim("squeeze", *this, dim);
-  return size(d) == 1 ? as_view(*this, call(kSqueeze, *this, OneDim{d})) : *this;
+  return named_call("squeeze", {{"input", *this}}, [&] {
+    if (shape().empty() && (dim == 0 || dim == -1)) return *this;
+    const int d = named_dim("squeeze", *this, dim);
+    return size(d) == 1 ? as_view(*this, call(kSqueeze, *this, OneDim{d})) : *this;
+  });
 }
 
 Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step) const {

@@ -101,7 +101,8 @@ Tensor get_total_norm(const Tensors& tensors, double norm_type,
   const NoGrad no_grad;
   if (!(norm_type > 0)) {
     throw Error(ErrorCode::kInvalidArgument, "a norm of type " + std::to_string(norm_type),
-                "it is above 0, or infinite");
+                "it is above 0, or infinite",
+                "2 for the Euclidean norm, inf for the greatest element");
   }
   for (const Tensor& tensor : tensors) require_reduced(tensor);
   const bool is_any = !tensors.empty();

@@ -14,7 +14,8 @@ namespace {
 std::int64_t positive(std::string_view what, std::int64_t steps) {
   if (steps >= 1) return steps;
   throw base::Error(base::ErrorCode::kInvalidArgument,
-                    std::string(what) + " of " + std::to_string(steps), "it is at least 1");
+                    std::string(what) + " of " + std::to_string(steps), "it is at least 1",
+                    "a number from 1");
 }
 
 /// From 1 to 0 while `part` goes from 0 to 1.
@@ -42,7 +43,7 @@ void LRScheduler::step() {
 void LRScheduler::set_last_epoch(std::int64_t step) {
   if (step < 0) {
     throw base::Error(base::ErrorCode::kInvalidArgument, "step " + std::to_string(step),
-                      "the first one is 0");
+                      "the first one is 0", "a step from 0");
   }
   last_epoch_ = step;
   apply();

@@ -79,10 +79,11 @@ void ExponentialMovingAverage::load_state_dict(const nn::StateDict& state) {
   const auto updates = static_cast<std::int64_t>(state.at("updates").item());
   for (const auto& [name, parameter] : parameters_) {
     if (state.at(name).shape() == parameter.shape()) continue;
-    throw Error(ErrorCode::kInvalidArgument, "the average of \"" + name + "\" is " +
-                                                 tensors::shape_to_string(state.at(name).shape()) +
-                                                 ", not " +
-                                                 tensors::shape_to_string(parameter.shape()));
+    throw Error(ErrorCode::kInvalidArgument,
+                "the average of \"" + name + "\" is " +
+                    tensors::shape_to_string(state.at(name).shape()) + ", not " +
+                    tensors::shape_to_string(parameter.shape()),
+                "the state was saved for another model", "the state of the same model");
   }
   for (std::size_t i = 0; i < averages_.size(); ++i)
     nn::load_numbers(averages_[i], state.at(parameters_[i].first));

@@ -48,7 +48,9 @@ Tensor count_tensor(std::int64_t count) {
 }  // namespace
 
 void Optimizer::require(bool holds, const std::string& what) const {
-  if (!holds) throw Error(ErrorCode::kInvalidArgument, name_ + " got a wrong argument", what);
+  if (!holds)
+    throw Error(ErrorCode::kInvalidArgument, name_ + " got a wrong argument", what,
+                "an argument for which that holds");
 }
 
 void Optimizer::add_group(const Tensors& parameters, double lr,

@@ -84,9 +84,11 @@ Line line_of(const char* call, const Tensor& x, const DeviceMesh& mesh, int dim,
   }
   const int placed = dim < 0 ? dim + x.dim() : dim;
   if (placed < 0 || (placed >= x.dim() && x.dim() > 0)) {
-    throw Error(ErrorCode::kInvalidArgument, std::string(call) + " along dim " +
-                                                 std::to_string(dim) + " of a tensor of " +
-                                                 std::to_string(x.dim()) + " dims");
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string(call) + " along dim " + std::to_string(dim) + " of a tensor of " +
+                    std::to_string(x.dim()) + " dims",
+                "the ranks' parts are joined or cut along a dim that each has",
+                "a dim of the tensor");
   }
   return {group, placed, site};
 }
@@ -174,7 +176,8 @@ Tensor all_to_all_rows(const Tensor& x, const std::vector<std::int64_t>& output_
                     tensors::shape_to_string(output_splits) + " and " +
                     tensors::shape_to_string(input_splits) + " on " + std::to_string(ranks) +
                     " ranks",
-                "each rank has a number in both, and input_splits count the rows of x");
+                "each rank has a number in both, and input_splits count the rows of x",
+                "as many numbers as ranks, and input_splits that add up to x.size(0)");
   }
   return AllToAllRows::apply(x, Route{line, input_splits, output_splits});
 }

@@ -132,7 +132,8 @@ void check_coordinate(PlanQuestion& question) {
   }
   if (fits) return;
   throw base::Error(base::ErrorCode::kInvalidArgument, "the mesh has no such rank",
-                    "the coordinate does not lie in it", "");
+                    "the coordinate does not lie in it",
+                    "a coordinate from 0 to the size of each axis - 1");
 }
 
 }  // namespace
