@@ -2,7 +2,7 @@
 // measured by the loop of dtrun-bench (tools/bench/measurement.h). Rank 0 prints a line per call:
 // operation, bytes asked for, then in microseconds the least time, the median, the 99th percentile
 // and, from 1 MiB on, how long the same bytes take if the ranks copy them at once and do nothing
-// else; else 0.
+// else; else 0. Of an operation that the library does not have it prints "absent OPERATION REASON".
 #pragma once
 
 #include <sched.h>
@@ -34,14 +34,13 @@ class CopyBound {
   /// Collective. @return 0 below 1 MiB, and on all ranks but 0
   double of(const Call& call) {
     const std::size_t bytes = size_in_bytes(call, contender_.size());
-    if (bytes < kLeast || contender_.size() == 1) return 0;
+    if (!has_bound(call, contender_.size())) return 0;
     const auto [known, is_new] = rates_.try_emplace(bytes, 0);
     if (is_new) known->second = copy_bandwidth(contender_, bytes);
     return known->second > 0 ? bytes_moved(call, contender_.size()) / known->second * 1e6 : 0;
   }
 
  private:
-  static constexpr std::size_t kLeast = 1 << 20;
   Contender& contender_;
   std::map<std::size_t, double> rates_;  ///< bytes a second
 };
@@ -54,7 +53,10 @@ inline int run_contender(Contender& contender, int argc, char** argv) {
   CopyBound bound(contender);
   for (int i = 1; i + 2 < argc; i += 3) {
     const Operation operation = parse_operation(argv[i]);
-    if (!contender.has(operation)) continue;
+    if (!contender.has(operation)) {
+      if (contender.rank() == 0) std::printf("absent %s it has no such call\n", argv[i]);
+      continue;
+    }
     const auto bytes = std::strtoull(argv[i + 1], nullptr, 10);
     const int samples = std::atoi(argv[i + 2]);
     const Call call = call_of_size({.operation = operation}, bytes, contender.size());

@@ -69,6 +69,7 @@ std::vector<Peer> peers_of(const PeerOptions& options) {
   const std::string dtrun = dtrun_of(options);
   std::vector<Peer> all = {{"dtrun", options.folder + "collective_dtrun", dtrun},
                            {"gloo", options.folder + "collective_gloo", dtrun}};
+  if (!options.torch.empty()) all.push_back({"PyTorch", options.torch, dtrun});
   const bool is_tcp = options.network == Network::tcp;
   if (!is_tcp)
     all.insert(all.begin() + 1, {"in place", options.folder + "collective_dtrun", dtrun});
@@ -88,15 +89,16 @@ std::vector<Peer> peers_of(const PeerOptions& options) {
 }
 
 std::string command_of(const Peer& peer, const PeerOptions& options, const std::string& calls,
-                       const std::string& folder) {
+                       const std::string& folder, int patience) {
   std::string program = peer.program;
   if (peer.name == "gloo") program += " " + folder;
+  if (peer.name == "PyTorch") program += " " DTRUN_BENCH_FOLDER "/collective_torch.py";
   if (peer.name == "in place") program += " --shared-memory";
   if (peer.name == "dtrun" && options.network == Network::tcp && options.lab.empty())
     program += " --tcp";
-  const std::string patience = "OMP_NUM_THREADS=1 timeout 120 ";
-  if (options.lab.empty()) return patience + peer.launcher + " " + program + calls;
-  const std::string on_host = patience + options.lab + "/hosts-exec ";
+  const std::string in_time = fmt::format("OMP_NUM_THREADS=1 timeout {} ", patience);
+  if (options.lab.empty()) return in_time + peer.launcher + " " + program + calls;
+  const std::string on_host = in_time + options.lab + "/hosts-exec ";
   if (peer.name == "Open MPI") return on_host + "1 " + peer.launcher + " " + program + calls;
   const auto node = [&](int host) {
     return fmt::format("{}{} {} --node_rank={} {}{}", on_host, host, peer.launcher, host - 1,

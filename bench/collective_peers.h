@@ -17,6 +17,7 @@ struct PeerOptions {
   Network network = Network::shared_memory;
   std::string folder;  ///< of the programs
   std::string mpi;     ///< of other MPIs; empty: the system's
+  std::string torch;   ///< a python that has PyTorch; empty: without it
   std::string lab;     ///< of hosts-exec: half of the ranks on its host 1, half on host 2
   std::vector<std::string> only;
 };
@@ -30,8 +31,9 @@ struct Peer {
 /// In the order of the table. Who is not installed is named on standard output, and left out.
 std::vector<Peer> peers_of(const PeerOptions& options);
 
-/// For sh: runs all of them once. @param calls operation, bytes, samples each @param folder empty
+/// For sh: runs all of them once, and ends with 124 where that takes more seconds than `patience`.
+/// @param calls operation, bytes, samples each @param folder empty
 std::string command_of(const Peer& peer, const PeerOptions& options, const std::string& calls,
-                       const std::string& folder);
+                       const std::string& folder, int patience);
 
 }  // namespace dtrun::bench

@@ -31,13 +31,13 @@ Cells cells_of(const CallCount& count) {
 }  // namespace
 
 CallCount CallCounters::of(OpKind kind) const {
-  const auto found = std::ranges::find(operations, kind, &CallCount::kind);
-  return found == operations.end() ? CallCount{.kind = kind} : *found;
+  const auto found = std::ranges::find(kinds, kind, &CallCount::kind);
+  return found == kinds.end() ? CallCount{.kind = kind} : *found;
 }
 
 CallCounters CallCounters::since(const CallCounters& earlier) const {
   CallCounters result = *this;
-  for (CallCount& count : result.operations) {
+  for (CallCount& count : result.kinds) {
     const CallCount before = earlier.of(count.kind);
     count.calls -= before.calls;
     count.failed -= before.failed;
@@ -45,15 +45,15 @@ CallCounters CallCounters::since(const CallCounters& earlier) const {
     count.timed -= before.timed;
     count.total -= before.total;
   }
-  std::erase_if(result.operations, [](const CallCount& count) {
+  std::erase_if(result.kinds, [](const CallCount& count) {
     return count.calls == 0 && count.timed == 0 && count.failed == 0;
   });
   return result;
 }
 
 std::string CallCounters::to_string() const {
-  std::vector<Cells> rows = {{"operation", "calls", "bytes", "timed", "total", "mean", "longest"}};
-  for (const CallCount& count : operations) rows.push_back(cells_of(count));
+  std::vector<Cells> rows = {{"kind", "calls", "bytes", "timed", "total", "mean", "longest"}};
+  for (const CallCount& count : kinds) rows.push_back(cells_of(count));
   std::array<std::size_t, std::tuple_size_v<Cells>> widths{};
   for (const Cells& row : rows)
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());

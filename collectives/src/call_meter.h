@@ -26,7 +26,7 @@ class CallMeter {
   CallTiming timing() const { return timing_.load(std::memory_order_relaxed); }
   void set_timing(CallTiming timing) { timing_.store(timing, std::memory_order_relaxed); }
 
-  /// Of the operations that were called.
+  /// Of the kinds that were called.
   std::vector<CallCount> counts() const;
 
  private:

@@ -62,7 +62,6 @@ TEST(AlgorithmTest, TheWayFollowsKindBytesRanksAndSharing) {
       {OpKind::all_reduce, 4 * kKiB, 32, kAll, Way::post},
       {OpKind::all_reduce, 4 * kKiB + 4, 32, kAll, Way::stages},
       {OpKind::all_reduce, 4 * kKiB, 33, kAll, Way::stages},
-      {OpKind::all_reduce, 4096 * kKiB, 33, kAll, Way::stages},
       {OpKind::all_gather, 64 * kKiB, 40, kAll, Way::stages},
       // Of more ranks a step would carry too little.
       {OpKind::all_reduce, 4 * kKiB, kMostOnStage, kAll, Way::stages},

@@ -28,7 +28,7 @@ using testing_support::error_of;
 /// What any backend must say of these calls.
 void count_calls(const ProcessGroup& group) {
   const int rank = group.rank();
-  EXPECT_TRUE(group.call_counters().operations.empty());
+  EXPECT_TRUE(group.call_counters().kinds.empty());
   const tensors::LocalTensor numbers = flat_ones(10);
   for (int i = 0; i < 3; ++i) group.all_reduce(numbers);
   group.all_reduce_into_tensor(flat_ones(10), numbers);
@@ -41,7 +41,7 @@ void count_calls(const ProcessGroup& group) {
   EXPECT_EQ(counters.group, "world");
   EXPECT_EQ(counters.rank, rank);
   EXPECT_EQ(counters.size, 2);
-  EXPECT_EQ(counters.operations.size(), 4U) << counters.to_string();
+  EXPECT_EQ(counters.kinds.size(), 4U) << counters.to_string();
   const CallCount reductions = counters.of(OpKind::all_reduce);
   EXPECT_EQ(reductions.calls, 5U);
   EXPECT_EQ(reductions.failed, 0U);
@@ -57,7 +57,7 @@ void count_calls(const ProcessGroup& group) {
 /// Every call is timed: none goes the short way of the cpu backend.
 void time_calls(const ProcessGroup& group) {
   const CallCounters counters = group.call_counters();
-  for (const CallCount& count : counters.operations) {
+  for (const CallCount& count : counters.kinds) {
     EXPECT_EQ(count.timed, count.calls) << counters.to_string();
     EXPECT_GT(count.longest.count(), 0);
     EXPECT_GE(count.total, count.longest);
@@ -72,7 +72,7 @@ TEST(CallCountersTest, TheJobPageHasTheSumOfAGroupsCallsAndBytes) {
     const std::uint64_t calls = slot.operations, bytes = slot.bytes;
     count_calls(group);
     std::uint64_t counted_calls = 0, counted_bytes = 0;
-    for (const CallCount& count : group.call_counters().operations) {
+    for (const CallCount& count : group.call_counters().kinds) {
       counted_calls += count.calls;
       counted_bytes += count.bytes;
     }
@@ -106,7 +106,7 @@ TEST(CallCountersTest, APremulSumCountsTheTensorsOfTheCaller) {
       const auto expect_counted = [&](std::uint64_t bytes) {
         expected += bytes;
         std::uint64_t counted = 0;
-        for (const CallCount& count : group.call_counters().operations) counted += count.bytes;
+        for (const CallCount& count : group.call_counters().kinds) counted += count.bytes;
         EXPECT_EQ(counted, expected);
         EXPECT_EQ(page->slot(group.rank()).bytes - begin, expected);
       };
@@ -163,15 +163,14 @@ TEST(CallCountersTest, ShortCallsAreTimedOnDemand) {
 
 TEST(CallCountersTest, ADifferenceHasTheTimesAndFailuresOfCallsThatBeganBefore) {
   CallCounters before, after;
-  before.operations = {{.kind = OpKind::all_reduce, .calls = 2, .timed = 1},
-                       {.kind = OpKind::broadcast, .calls = 1},
-                       {.kind = OpKind::barrier, .calls = 1, .timed = 1}};
-  after.operations = {
-      {.kind = OpKind::all_reduce, .calls = 2, .timed = 2, .total = milliseconds(3)},
-      {.kind = OpKind::broadcast, .calls = 1, .failed = 1},
-      {.kind = OpKind::barrier, .calls = 1, .timed = 1}};
+  before.kinds = {{.kind = OpKind::all_reduce, .calls = 2, .timed = 1},
+                  {.kind = OpKind::broadcast, .calls = 1},
+                  {.kind = OpKind::barrier, .calls = 1, .timed = 1}};
+  after.kinds = {{.kind = OpKind::all_reduce, .calls = 2, .timed = 2, .total = milliseconds(3)},
+                 {.kind = OpKind::broadcast, .calls = 1, .failed = 1},
+                 {.kind = OpKind::barrier, .calls = 1, .timed = 1}};
   const CallCounters step = after.since(before);
-  EXPECT_EQ(step.operations.size(), 2U) << step.to_string();
+  EXPECT_EQ(step.kinds.size(), 2U) << step.to_string();
   EXPECT_EQ(step.of(OpKind::all_reduce).total, milliseconds(3));
   EXPECT_EQ(step.of(OpKind::broadcast).failed, 1U);
 }
@@ -226,10 +225,10 @@ TEST(CallCountersTest, TheDifferenceOfTwoMomentsIsThatOfAStep) {
             (CallCount{OpKind::all_reduce, 3, 1, 120, 2, nanoseconds(2000), nanoseconds(1500)}));
   EXPECT_EQ(step.to_string(),
             "group 'world', rank 0 of 2\n"
-            "operation              calls  bytes  timed  total  mean  longest\n"
+            "kind                   calls  bytes  timed  total  mean  longest\n"
             "all_reduce (1 failed)      3    120      2   2 us  1 us   1.5 us\n"
             "barrier                    1      0      0      -     -        -\n");
-  EXPECT_TRUE(before.since(before).operations.empty());
+  EXPECT_TRUE(before.since(before).kinds.empty());
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +30,50 @@ class LinkShapesTest : public TwoHostsTest, public testing::WithParamInterface<L
     for (const std::vector<std::string>& cut : std::vector<std::vector<std::string>>{
              {"hosts-cut", "--silent", "2"}, {"hosts-cut", "2"}, {"hosts-cut", "--silent", "2"}}) {
       in_lab(cut);
+      await_silence();
       in_lab({"hosts-heal", "2"});
+    }
+  }
+
+  /// What a queue before the cut still holds comes through.
+  void await_silence() const {
+    std::int64_t before = -1, received = 0;
+    for (int looks = 0; looks < 200 && received != before; ++looks) {
+      before = received;
+      received = bytes_received("eth0");
+    }
+    EXPECT_EQ(received, before) << "the link is not cut";
+  }
+
+  /// The number behind those words at the beginning of a line of the rank's; nullopt: no such line.
+  static std::optional<std::int64_t> number_behind(Command& command, const std::string& words) {
+    const std::optional<std::string> line = command.next_line(words);
+    return line ? std::optional(std::stoll(line->substr(words.size()))) : std::nullopt;
+  }
+  static std::int64_t now_ns() {
+    return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+  /// Cuts the link, on which a sum takes seconds, while every rank is in that sum.
+  void cut_and_heal_within_a_sum(Command& first, Command& second) const {
+    std::vector<std::int64_t> begins;
+    for (Command* const command : {&first, &second})
+      for (int rank = 0; rank < 2; ++rank)
+        begins.push_back(number_behind(*command, "long sum from ").value_or(0));
+    const std::int64_t cut = now_ns();
+    cut_and_heal();
+    const std::int64_t healed = now_ns();
+    for (const std::int64_t begin : begins) {
+      EXPECT_GT(begin, 0);
+      EXPECT_LT(begin, cut);
+    }
+    for (Command* const command : {&first, &second}) {
+      for (int rank = 0; rank < 2; ++rank) {
+        const std::optional<std::string> line = command->next_line("long sum until ");
+        ASSERT_TRUE(line);
+        EXPECT_THAT(*line, HasSubstr(", right"));
+        EXPECT_GT(std::stoll(line->substr(sizeof("long sum until ") - 1)), healed)
+            << "the sum was over before the link was healed for the last time";
+      }
     }
   }
 };
@@ -38,15 +83,22 @@ class LinkShapesTest : public TwoHostsTest, public testing::WithParamInterface<L
 TEST_P(LinkShapesTest, EveryOperationIsThatOfTheReference) {
   const LinkShape& shape = GetParam();
   in_lab({"hosts-shape", "2", shape.delay_ms, shape.rate_mbit, shape.loss_percent});
-  const std::vector<std::string> line = {"--rdzv_conf", "keep_alive_interval=100",
-                                         DTRUN_BIN "/conforming_rank", "--gtest_color=no"};
+  std::vector<std::string> line = {"--rdzv_conf", "keep_alive_interval=100",
+                                   DTRUN_BIN "/conforming_rank"};
+  if (shape.is_cut) line.emplace_back("--long-sum");
+  line.emplace_back("--gtest_color=no");
   const std::int64_t received_before = bytes_received("eth0");
   const auto first = start(1, line), second = start(2, line);
+  const std::optional<std::int64_t> round_trip = number_behind(*first, "round trip ");
+  ASSERT_TRUE(round_trip) << second->finish().describe();
+  if (shape.is_cut) cut_and_heal_within_a_sum(*first, *second);
   ASSERT_TRUE(first->wait_for_output("[ RUN      ] ConformingRank.Reductions"))
       << second->finish().describe();
   if (shape.is_cut) cut_and_heal();
   const CommandResult results[] = {first->finish(), second->finish()};
-  // The shape was there.
+  // The shape was there: what the ranks saw of the delay, which is that of each way, and of the
+  // rate.
+  EXPECT_GE(static_cast<double>(*round_trip), 2e6 * std::stod(shape.delay_ms));
   if (const double rate = std::stod(shape.rate_mbit) * 1e6 / 8; rate > 0) {
     const auto received = static_cast<double>(bytes_received("eth0") - received_before);
     EXPECT_GT(results[1].elapsed.count(), 0.9 * received / rate);
@@ -63,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(Links, LinkShapesTest,
                          testing::Values(LinkShape{"Delayed", "10", "0"},
                                          LinkShape{"Narrowed", "0", "100"},
                                          LinkShape{"DelayedNarrowedAndLossy", "3", "300", "0.5"},
-                                         LinkShape{"CutAndHealed", "0", "0", "0", true}),
+                                         LinkShape{"CutAndHealed", "0", "100", "0", true}),
                          [](const auto& link) { return std::string(link.param.name); });
 
 /// How its name comes to the ranks.

@@ -2,12 +2,14 @@
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 
+#include <array>
 #include <boost/json.hpp>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
 
+#include "bench/copy_bandwidth.h"
 #include "bench/measurement.h"
 #include "bench/plot.h"
 #include "bench/report.h"
@@ -155,8 +157,8 @@ TEST_F(DtrunBenchTest, TheBoundIsToldFromOneMebibyteOn) {
   const boost::json::array both = rows("bound.json");
   ASSERT_EQ(both.size(), 2U);
   EXPECT_TRUE(both[0].at("bound_share").is_null());
-  // (n - 1) / n of the size on each of two ranks, in the median time, of what they copy.
-  const double moved = 1 << 20;
+  // Each of two ranks reads and writes the whole, in the median time, of what they copy.
+  const double moved = 2 << 20;
   const double share = moved / (both[1].at("copy_bandwidth").as_double() * 1e9) /
                        (both[1].at("p50_us").as_double() * 1e-6);
   EXPECT_NEAR(both[1].at("bound_share").to_number<double>(), share, share * 0.01);
@@ -374,6 +376,42 @@ TEST(BenchOperationTest, TheFactorsAreThoseOfNcclTests) {
     EXPECT_DOUBLE_EQ(bus_factor(operation, 4), factor) << operation_name(operation);
     EXPECT_EQ(bus_factor(operation, 1), 0) << operation_name(operation);
   }
+}
+
+TEST(BenchOperationTest, ABoundCountsWhatIsReadOnceAndWrittenOnce) {
+  // Of two, four and eight ranks, for each byte of the size.
+  const std::map<Operation, std::array<double, 3>> factors = {
+      {Operation::all_reduce, {2.5, 5.5, 11.5}},
+      {Operation::reduce, {1.5, 2.5, 4.5}},
+      {Operation::reduce_scatter, {1.5, 2.5, 4.5}},
+      {Operation::broadcast, {1, 3, 7}},
+      {Operation::all_gather, {2, 4, 8}},
+      {Operation::all_to_all, {2, 4, 8}},
+      {Operation::gather, {1, 1, 1}},
+      {Operation::scatter, {1, 1, 1}},
+      {Operation::send_recv, {2, 4, 8}},
+      {Operation::barrier, {0, 0, 0}}};
+  ASSERT_EQ(factors.size(), all_operations().size());
+  for (const auto& [operation, of_ranks] : factors) {
+    const Call one = call_of_size({.operation = operation}, 1 << 20, 1);
+    EXPECT_EQ(bytes_moved(one, 1), 0) << operation_name(operation);
+    for (std::size_t i = 0; i < of_ranks.size(); ++i) {
+      const int ranks = 2 << i;
+      const Call call = call_of_size({.operation = operation}, 1 << 20, ranks);
+      EXPECT_DOUBLE_EQ(bytes_moved(call, ranks), of_ranks[i] * (1 << 20))
+          << operation_name(operation) << " of " << ranks;
+    }
+  }
+}
+
+TEST(BenchOperationTest, EachOperationThatMovesAMebibyteHasABound) {
+  for (const Operation operation : all_operations())
+    for (const int ranks : {1, 2, 3, 7, 8}) {
+      const bool moves = ranks > 1 && operation != Operation::barrier;
+      EXPECT_EQ(has_bound(call_of_size({.operation = operation}, 1 << 20, ranks), ranks), moves)
+          << operation_name(operation) << " of " << ranks;
+      EXPECT_FALSE(has_bound(call_of_size({.operation = operation}, 1 << 19, ranks), ranks));
+    }
 }
 
 TEST(BenchOperationTest, ASizeIsThatOfTheWholeBuffer) {

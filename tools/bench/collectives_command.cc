@@ -26,8 +26,6 @@ using base::ErrorCode;
 using collectives::ReduceOp;
 using tensors::DType;
 
-/// Below it latency rules, and a share of the copy bandwidth says nothing.
-constexpr std::size_t kLeastBoundBytes = 1 << 20;
 constexpr std::size_t kMostSizes = 1000;
 constexpr std::size_t kMostBytes = std::size_t{1} << 40;
 
@@ -263,7 +261,7 @@ Report measure_collectives(const CollectivesOptions& options, Contender& contend
     for (const Call& next : calls_of(options, call, ranks)) {
       ReportRow row{.call = next, .ranks = ranks, .measured = {}};
       row.measured = measure(contender, next, sampling);
-      if (ranks > 1 && row.bytes() >= kLeastBoundBytes) {
+      if (has_bound(next, ranks)) {
         const std::size_t bytes = std::min(row.bytes(), kMostCopiedBytes);
         const auto [known, is_new] = copied.try_emplace(bytes, 0);
         if (is_new) known->second = copy_bandwidth(contender, bytes);

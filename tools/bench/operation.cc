@@ -139,18 +139,31 @@ double bus_factor(Operation operation, int ranks) {
   return 0;
 }
 
+// docs/benchmarks.md derives these ("What the bound is").
 double bytes_moved(const Call& call, int ranks) {
-  const double busy = bus_factor(call.operation, ranks) * size_in_bytes(call, ranks);
+  if (ranks == 1) return 0;
+  const double part = static_cast<double>(call.count * tensors::item_size(call.dtype));
+  const double n = ranks;
   switch (call.operation) {
+    case Operation::all_reduce:
+      return part * (3 * n - 1) / 2;
+    case Operation::reduce:
+      return part * (n + 1) / 2;
+    case Operation::reduce_scatter:
+      return part * n * (n + 1) / 2;
+    case Operation::broadcast:
+      return part * (n - 1);
+    case Operation::all_gather:
+    case Operation::all_to_all:
+      return part * n * n;
     case Operation::gather:
     case Operation::scatter:
-      return busy;  // at the root alone
-    case Operation::reduce:
-    case Operation::broadcast:
-      return busy * (ranks - 1);
-    default:
-      return busy * ranks;
+    case Operation::send_recv:
+      return part * n;
+    case Operation::barrier:
+      return 0;
   }
+  return 0;
 }
 
 }  // namespace dtrun::bench

@@ -57,7 +57,8 @@ std::size_t size_in_bytes(const Call& call, int ranks);
 /// algbw times this is busbw, which does not depend on the number of ranks where each link is used
 /// to its limit.
 double bus_factor(Operation operation, int ranks);
-/// What all ranks together must get from others, at least.
+/// What all ranks together must at least copy, if each reads once what it needs and writes once
+/// what it keeps: a byte read and one written are one that is copied. 0 for one rank.
 double bytes_moved(const Call& call, int ranks);
 
 }  // namespace dtrun::bench

@@ -1,5 +1,5 @@
-// CallCounters: how often this rank has called each operation of a group, with how many bytes, and
-// how long that took. A value: a copy of what the group had counted at one moment.
+// CallCounters: how often this rank has made each kind of call of a group, with how many bytes,
+// and how long that took. A value: a copy of what the group had counted at one moment.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ enum class CallTiming : std::uint8_t {
   all_calls,
 };
 
-/// Of one operation.
+/// Of one kind of call.
 struct CallCount {
   OpKind kind = OpKind::none;
   std::uint64_t calls = 0;
@@ -41,13 +41,13 @@ struct CallCounters {
   std::string group;
   int rank = 0;  ///< in the group
   int size = 0;
-  std::vector<CallCount> operations;  ///< those that were called
+  std::vector<CallCount> kinds;  ///< of the calls that were made
 
-  /// All zeros where the operation was not called.
+  /// All zeros where no such call was made.
   CallCount of(OpKind kind) const;
   /// What has come since an earlier moment. The longest call stays that of all.
   CallCounters since(const CallCounters& earlier) const;
-  /// A table, a line for each operation.
+  /// A table, a line for each kind.
   std::string to_string() const;
 };
 

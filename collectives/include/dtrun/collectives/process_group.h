@@ -4,7 +4,7 @@
 // from different threads. A group has one backend per device type; the tensors' device chooses it,
 // and all tensors of a call are on one device type. Errors: kInvalidArgument (this rank's argument
 // is wrong, a timeout of zero too; its peers are told and fail too), kUnavailable (the backend has
-// no such operation or dtype), kDisagreement, kPeerFailed, kTimeout, kAborted (after abort() on any
+// no such collective or dtype), kDisagreement, kPeerFailed, kTimeout, kAborted (after abort() on any
 // rank, or after shutdown()). After any of these but a wrong argument of a message, which concerns
 // nobody else yet, the group is poisoned: later calls throw the first error.
 #pragma once
@@ -268,7 +268,7 @@ class ProcessGroup {
   void abort(const std::string& reason = "") const;
 
   TransportCounters counters() const;
-  /// This rank's calls of this group since it was made, by operation; those of groups that were
+  /// This rank's calls of this group since it was made, by kind; those of groups that were
   /// split off are theirs. Not collective. Thread-safe.
   CallCounters call_counters() const;
   /// Which of this rank's calls are timed from now on, and in groups that are split off from now
