@@ -68,7 +68,8 @@ int main(int argc, char** argv) {
 
   // Distributed matmul
   const DTensor result = matmul(sharded_tensor, tensor2);
-  print_on_first("Distributed Matmul Result: " + result.full_tensor().to_string());
+  if (dist::get_rank() == 0) print("Distributed Matmul Result: {}", result);
+  print_on_first("Distributed Matmul Result, whole: " + result.full_tensor().to_string());
 
   // Common methods
   const Tensor shard = sharded_tensor.to_local();

@@ -65,6 +65,7 @@ int main() {
 
   const Tensor global_tensor = d_tensor.to_global();
   if (dist::get_rank() == 0) print("{}", global_tensor);
+  print_on_first(equal(global_tensor, a) ? "to_global() gives a" : "to_global() gives another one");
 
   draw(device_mesh);
   convert(device_mesh);

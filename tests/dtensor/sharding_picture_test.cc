@@ -4,7 +4,10 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <string>
+#include <vector>
 
+#include "dtrun/dtensor/layout/box.h"
 #include "dtrun/dtensor/layout/notation.h"
 
 namespace dtrun::dtensor {
@@ -22,6 +25,17 @@ std::string drawn(const tensors::Shape& shape, const std::vector<int>& mesh,
 
 bool holds(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+/// What the tooltips of an SVG's cells say, in their order.
+std::vector<std::string> cells_of(const std::string& svg) {
+  const std::string begin = "<title>", end = "</title>";
+  std::vector<std::string> cells;
+  for (std::size_t at = svg.find(begin); at != std::string::npos; at = svg.find(begin, at)) {
+    at += begin.size();
+    cells.push_back(svg.substr(at, svg.find(end, at) - at));
+  }
+  return cells;
 }
 
 TEST(ShardingPictureTest, UnevenShardsOfAMatrixStandWhereTheyLie) {
@@ -100,12 +114,7 @@ TEST(ShardingPictureTest, TheSvgHasACellForEachPartAndEscapesItsTitle) {
   ShardingSubject what = subject({7, 5}, {2, 2}, "S(0), S(1)");
   what.title = "a<b & c";
   const std::string svg = sharding_svg(what);
-  std::size_t cells = 0;
-  for (std::size_t at = svg.find("<title>"); at != std::string::npos;
-       at = svg.find("<title>", at + 1)) {
-    ++cells;
-  }
-  EXPECT_EQ(cells, 4U);
+  EXPECT_EQ(cells_of(svg).size(), 4U);
   EXPECT_TRUE(holds(svg, "a&lt;b &amp; c"));
   EXPECT_TRUE(holds(svg, "rank 3: rows 4:7, columns 3:5"));
   EXPECT_TRUE(svg.ends_with("</svg>\n"));
@@ -117,6 +126,51 @@ TEST(ShardingPictureTest, TheSvgHasACellForEachPartAndEscapesItsTitle) {
         << sharding_svg(subject({4, 6, 9}, {2, 2, 2}, "S(0), S(2), P"));
     std::ofstream(std::string(folder) + "/vector.svg")
         << sharding_svg(subject({5}, {4, 2}, "S(0), R"));
+  }
+}
+
+TEST(ShardingPictureTest, TheSvgOfAnyTensorSaysWhoHoldsWhichPart) {
+  struct Drawn {
+    tensors::Shape shape;
+    std::vector<int> mesh;
+    Placements placements;
+    std::vector<std::string> cells;
+    std::string foot = "";
+  };
+  const Drawn all[] = {
+      {{4, 3, 2},
+       {2, 2},
+       {Shard(0), Shard(1)},
+       {"rank 0: dim 0 at 0:2, rows 0:2, columns 0:2",
+        "rank 1: dim 0 at 0:2, rows 2:3, columns 0:2",
+        "rank 2: dim 0 at 2:4, rows 0:2, columns 0:2",
+        "rank 3: dim 0 at 2:4, rows 2:3, columns 0:2"}},
+      {{3, 2},
+       {2, 2},
+       {Shard(0), Partial()},
+       {"rank 0+1: rows 0:2, columns 0:2", "rank 2+3: rows 2:3, columns 0:2"}},
+      {{4}, {2, 2}, {Partial(), Replicate()}, {"rank 0+2, 1+3: columns 0:4"}},
+      {{}, {2}, {Replicate()}, {"rank 0, 1"}},
+      {{}, {2}, {Partial()}, {"rank 0+1"}},
+      {{0, 4}, {2}, {Shard(0)}, {}, "It has no elements."},
+      {{1, 4}, {2}, {Shard(0)}, {"rank 0: rows 0:1, columns 0:4"}, "1 rank holds nothing."},
+      {{6},
+       {3},
+       {Shard(0, {1, 0, 5})},
+       {"rank 0: columns 0:1", "rank 2: columns 1:6"},
+       "1 rank holds nothing."},
+      {{2, 2, 2, 2},
+       {2, 2},
+       {Shard(0), Shard(1)},
+       {"rank 0: dim 0 at 0:1, dim 1 at 0:1, rows 0:2, columns 0:2",
+        "rank 1: dim 0 at 0:1, dim 1 at 1:2, rows 0:2, columns 0:2",
+        "rank 2: dim 0 at 1:2, dim 1 at 0:1, rows 0:2, columns 0:2",
+        "rank 3: dim 0 at 1:2, dim 1 at 1:2, rows 0:2, columns 0:2"}}};
+  for (const Drawn& drawn : all) {
+    const std::string svg = sharding_svg(
+        {drawn.shape, drawn.mesh, make_layout(drawn.shape, drawn.mesh, drawn.placements)});
+    EXPECT_EQ(cells_of(svg), drawn.cells) << svg;
+    EXPECT_TRUE(holds(svg, ">" + drawn.foot + "</text>\n</svg>\n")) << svg;
   }
 }
 

@@ -79,46 +79,83 @@ TEST(ExampleTest, GatherShardsAndConcatPrintsTheDocumentsLines) {
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 12);
 }
 
-// The parts, and what each promises.
+/// "tensor([1., 1., 2., 2.])" of begin / divisor, ...
+std::string row_text(int begin, int end, int divisor) {
+  std::string text;
+  for (int number = begin; number < end; ++number)
+    text += (text.empty() ? "" : ", ") + std::to_string(number / divisor) + ".";
+  return "tensor([" + text + "])";
+}
+
+/// The parts, and what each promises.
+std::vector<std::string> demo_lines(int ranks) {
+  const std::string count = std::to_string(ranks);
+  const std::string hidden = std::to_string(4 * ranks);
+  const std::string n = std::to_string(2 * ranks);
+  const std::string sum = std::to_string(ranks * (ranks + 1) / 2);
+  const std::string of_n = ": global [" + n + ", " + n + "], local [";
+  std::vector<std::string> lines = {
+      "=== 1. Device mesh ===",
+      "=== 2. Making distributed tensors ===",
+      "=== 3. Placements ===",
+      "=== 4. Operations ===",
+      "=== 5. Redistribution ===",
+      "=== 7. A network with distributed parameters ===",
+      "=== 8. Collectives ===",
+      "[Rank 1] 1-D mesh DeviceMesh((ranks=" + count + "), 'cpu', stride=(1,)): coordinate [1]",
+      "[Rank 0] DTensor::from_local(): global [" + std::to_string(2 * ranks) +
+          ", 3], local [2, 3], placements [S(0)]",
+      "[Rank 1] distribute_tensor(): global [" + n + ", 2], local [2, 2], placements [S(0)]",
+      "[Rank 1] zeros(): global [" + count + ", 4], local [1, 4], placements [S(0)]",
+      "[Rank 1] ones(): global [4, " + count + "], local [4, 1], placements [S(1)]",
+      "[Rank 1] randn(): global [" + count + ", " + count + "], local [" + count + ", " + count +
+          "], placements [R]",
+      "[Rank 1] [S(0)]: tensor([2., 3.])",
+      "[Rank 1] [P(sum)]: tensor([1., 1., 1.])",
+      "[Rank 0] the Partial one, added up: tensor([" + count + "., " + count + "., " + count +
+          ".])",
+      "[Rank 1] a + b" + of_n + "2, " + n + "], placements [S(0)]",
+      "[Rank 1] a * b" + of_n + "2, " + n + "], placements [S(0)]",
+      "[Rank 1] matmul(a, replicated)" + of_n + "2, " + n + "], placements [S(0)]",
+      "[Rank 1] matmul(columns, rows)" + of_n + n + ", " + n + "], placements [P(sum)]",
+      "[Rank 0] sum " + std::to_string(12 * ranks * ranks) + ", mean 2",
+      "[Rank 0] Replicate to Shard(1): no communication",
+      "[Rank 0] gradient of down.bias: global [2], local [2], placements [R]",
+      "[Rank 1] up.weight: global [" + hidden + ", 8], local [4, 8], placements [S(0)]",
+      "[Rank 1] down.weight: global [2, " + hidden + "], local [2, 4], placements [S(1)]",
+      "[Rank 1] gradient of up.weight: global [" + hidden + ", 8], local [4, 8], placements [S(0)]",
+      "[Rank 1] all_reduce: tensor([" + sum + "., " + sum + ".])",
+      "[Rank 1] all_gather: " + row_text(2, 2 * ranks + 2, 2),
+      "[Rank 1] reduce_scatter: tensor([" + count + "., " + count + ".])",
+      "=== All parts ran on " + count + " ranks ===",
+  };
+  // Sixteen of two digits take more than a line.
+  if (ranks < 8) lines.push_back("[Rank 1] [R]: " + row_text(0, 2 * ranks, 1));
+  if (ranks >= 4) {
+    lines.push_back("=== 6. A mesh of two axes ===");
+    const std::string columns = std::to_string(16 / ranks);
+    lines.push_back("[Rank 3] cut along both axes: global [8, 8], local [4, " + columns +
+                    "], placements [S(0), S(1)]");
+    const std::string tp = std::to_string(ranks / 2), last = std::to_string(ranks - 1);
+    lines.push_back("[Rank " + last + "] 2-D mesh DeviceMesh((dp=2, tp=" + tp +
+                    "), 'cpu', stride=(" + tp + ", 1)): coordinate [1, " +
+                    std::to_string(ranks / 2 - 1) + "]");
+    lines.push_back("[Rank 0] samples times weight: no communication");
+  } else {
+    lines.push_back(
+        "=== 6. A mesh of two axes needs 4 ranks: dtrun --nproc_per_node=4 dtensor_demo ===");
+  }
+  return lines;
+}
+
 TEST(ExampleTest, DTensorDemoShowsItsEightPartsOnTwoFourAndEightRanks) {
   for (const int ranks : {2, 4, 8}) {
-    const std::string count = std::to_string(ranks);
     const CommandResult result =
-        run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=" + count, DTRUN_BIN "/dtensor_demo"});
+        run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=" + std::to_string(ranks),
+                     DTRUN_BIN "/dtensor_demo"});
     ASSERT_EQ(result.exit_code, 0) << result.describe();
     EXPECT_EQ(result.err, "");
-    const std::string hidden = std::to_string(4 * ranks);
-    std::vector<std::string> lines = {
-        "=== 1. Device mesh ===",
-        "[Rank 1] 1-D mesh DeviceMesh((ranks=" + count + "), 'cpu', stride=(1,)): coordinate [1]",
-        "[Rank 0] DTensor::from_local(): global [" + std::to_string(2 * ranks) +
-            ", 3], local [2, 3], placements [S(0)]",
-        "[Rank 1] [S(0)]: tensor([2., 3.])",
-        "[Rank 0] the Partial one, added up: tensor([" + count + "., " + count + "., " + count +
-            ".])",
-        "[Rank 0] sum " + std::to_string(12 * ranks * ranks) + ", mean 2",
-        "[Rank 0] Replicate to Shard(1): no communication",
-        "[Rank 0] gradient of down.bias: global [2], local [2], placements [R]",
-        "[Rank 1] up.weight: global [" + hidden + ", 8], local [4, 8], placements [S(0)]",
-        "[Rank 1] down.weight: global [2, " + hidden + "], local [2, 4], placements [S(1)]",
-        "[Rank 1] gradient of up.weight: global [" + hidden +
-            ", 8], local [4, 8], placements [S(0)]",
-        "=== All parts ran on " + count + " ranks ===",
-    };
-    if (ranks >= 4) {
-      const std::string columns = std::to_string(16 / ranks);
-      lines.push_back("[Rank 3] cut along both axes: global [8, 8], local [4, " + columns +
-                      "], placements [S(0), S(1)]");
-      const std::string tp = std::to_string(ranks / 2), last = std::to_string(ranks - 1);
-      lines.push_back("[Rank " + last + "] 2-D mesh DeviceMesh((dp=2, tp=" + tp +
-                      "), 'cpu', stride=(" + tp + ", 1)): coordinate [1, " +
-                      std::to_string(ranks / 2 - 1) + "]");
-      lines.push_back("[Rank 0] samples times weight: no communication");
-    } else {
-      lines.push_back(
-          "=== 6. A mesh of two axes needs 4 ranks: dtrun --nproc_per_node=4 dtensor_demo ===");
-    }
-    for (const std::string& line : lines)
+    for (const std::string& line : demo_lines(ranks))
       EXPECT_NE(result.out.find(line + "\n"), std::string::npos) << line << result.describe();
     for (const std::string move :
          {"Shard(0) to Replicate: 1 all_gather (", "Partial to Replicate: 1 all_reduce (",
@@ -141,9 +178,22 @@ TEST(ExampleTest, TheShardingSpecProgramDrawsThePicturesAndTellsTheConvertersPat
   ASSERT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_EQ(result.err, "");
   EXPECT_EQ(result.out.find("DTensor(local_tensor=tensor([[0."), 0U) << result.describe();
-  EXPECT_NE(result.out.find("device_mesh=DeviceMesh((2, 2), 'cpu', stride=(2, 1)), "
-                            "placements=(Shard(dim=0), Replicate()))\ntensor([[0."),
-            std::string::npos);
+  const std::string after_local =
+      ", device_mesh=DeviceMesh((2, 2), 'cpu', stride=(2, 1)), "
+      "placements=(Shard(dim=0), Replicate()))\n";
+  const std::size_t local_end = result.out.find(after_local);
+  ASSERT_NE(local_end, std::string::npos) << result.describe();
+  // Rank 0 has the first 8 of a's 16 rows.
+  const std::size_t local_begin = std::string("DTensor(local_tensor=").size();
+  const std::string rows = result.out.substr(local_begin, local_end - local_begin - 2);
+  EXPECT_EQ(std::count(rows.begin(), rows.end(), '['), 1 + 8) << rows;
+  EXPECT_EQ(std::count(rows.begin(), rows.end(), '.'), 8 * 32) << rows;
+  const std::size_t global_begin = local_end + after_local.size();
+  const std::size_t global_end = result.out.find("to_global() gives a\n");
+  ASSERT_NE(global_end, std::string::npos) << result.describe();
+  const std::string global = result.out.substr(global_begin, global_end - global_begin);
+  EXPECT_EQ(global.substr(0, rows.size()), rows);
+  EXPECT_EQ(std::count(global.begin(), global.end(), '.'), 16 * 32) << global;
   const std::string pictures = R"([S0, R]
 i64[4, 4] on (2, 2): [S(0), R]
 ┌─ rank 0 ───────────┬─ rank 1 ───────────┐

@@ -222,6 +222,7 @@ void expect_the_same_on_every_mesh(const std::string& dropout) {
                                  {4, {"--mesh", "pp=4"}},
                                  {4, {"--mesh", "pp=2,tp=2", "--stages", "2"}},
                                  {4, {"--mesh", "pp=2,fsdp=2"}},
+                                 {8, {"--mesh", "dp=2,fsdp=2,tp=2"}},
                                  {8, {"--mesh", "dp=2,pp=2,cp=2"}}};
   for (const Way& way : ways) {
     SCOPED_TRACE(way.options[1]);

@@ -39,7 +39,7 @@ target_link_libraries(store_client PRIVATE dtrun::rendezvous dtrun_flags)
 dtrun_test(multinode/tests LINKS dtrun_launcher_test_support GTest::gmock PROCESSORS 2 TIMEOUT 300 SOURCES ssh_hosts store_host two_hosts two_hosts_links
   DEFINITIONS DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
     STORE_CLIENT="$<TARGET_FILE:store_client>"
-  DEPENDS transports layouts conforming_rank train_gpt misbehave flight_worker dtrun_launcher dtrun_doctor store_client dtrun_store)
+  DEPENDS transports layouts conforming_rank dtensor_demo train_gpt misbehave flight_worker dtrun_launcher dtrun_doctor store_client dtrun_store)
 set(long_sources)
 if(DTRUN_LONG_TESTS)
   set(long_sources slurm_faults slurm_time_limit)

@@ -143,6 +143,30 @@ INSTANTIATE_TEST_SUITE_P(Parts, LayoutsOnTwoHostsTest,
                                          LayoutPart{"async", 1618}),
                          [](const auto& part) { return std::string(part.param.name); });
 
+TEST_F(TwoHostsTest, TheDTensorDemosScriptRunsFourRanksOnEach) {
+  options_.environment["BIN"] = DTRUN_BIN;
+  const auto started = [&](int node) {
+    return Command(
+        {lab("hosts-exec"), std::to_string(node), DTRUN_SOURCE_DIR "/examples/run_dtensor_demo.sh",
+         "full", "--cpu", "--nnodes=2", "--node_rank=" + std::to_string(node - 1),
+         "--master_addr=10.88.0.1", "--master_port=29500"},
+        options_);
+  };
+  Command first = started(1), second = started(2);
+  const CommandResult results[] = {first.finish(), second.finish()};
+  EXPECT_THAT(results[0].out, HasSubstr("\n=== All parts ran on 8 ranks ===\n"));
+  for (int node = 0; node < 2; ++node) {
+    EXPECT_EQ(results[node].exit_code, 0) << results[node].describe();
+    for (int rank = 4 * node; rank < 4 * node + 4; ++rank)
+      EXPECT_THAT(results[node].out,
+                  AllOf(HasSubstr(fmt::format("[Rank {}] cut along both axes: global [8, 8], local "
+                                              "[4, 2], placements [S(0), S(1)]\n",
+                                              rank)),
+                        HasSubstr(fmt::format("[Rank {}] all_reduce: tensor([36., 36.])\n", rank))))
+          << results[node].describe();
+  }
+}
+
 TEST_F(TwoHostsTest, ARankKilledOnOneHostFailsTheJobOnBothAndIsNamedOnBoth) {
   const auto first = start(1, {DTRUN_BIN "/misbehave", "kill-in-collective", "3"});
   const auto second = start(2, {DTRUN_BIN "/misbehave", "kill-in-collective", "3"});

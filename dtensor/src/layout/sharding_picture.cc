@@ -343,8 +343,9 @@ class SvgPicture {
     if (picture_.has_rows()) place += ", rows " + stretch_text(picture_.rows()[r]);
     if (picture_.has_columns()) place += ", columns " + stretch_text(picture_.columns()[c]);
     if (place.starts_with(", ")) place = place.substr(2);
-    return "<g><title>rank " + owners.value_or("...") + ": " + place + "</title><rect x=\"" +
-           number(x) + "\" y=\"" + number(y) + "\" width=\"" + number(widths_[c]) + "\" height=\"" +
+    if (!place.empty()) place = ": " + place;  // a number has none
+    return "<g><title>rank " + owners.value_or("...") + place + "</title><rect x=\"" + number(x) +
+           "\" y=\"" + number(y) + "\" width=\"" + number(widths_[c]) + "\" height=\"" +
            number(heights_[r]) + "\" fill=\"" + fill + "\" stroke=\"#333\"/><text x=\"" +
            number(x + widths_[c] / 2) + "\" y=\"" + number(y + heights_[r] / 2 + 5) + "\">" +
            owners.value_or("...") + "</text></g>\n";

@@ -1,6 +1,7 @@
 // layouts PART: a job of two hosts with two ranks each. Moves tensors from every layout of the part
-// to every other, and compares each rank's elements, and the whole, with the plain tensor's. Prints
-// "rank R PART right N", with the number of moves.
+// to every other, and compares each rank's elements, and the whole, with the plain tensor's, and
+// the bytes that are sent with those that explain() tells. Prints "rank R PART right N", with the
+// number of moves.
 //   pairs   on the mesh of hosts and ranks, and a product with its gradients
 //   orders  the same, of dims that both axes cut, in either order
 //   ragged  the same, of shards with a size for each rank
@@ -105,6 +106,46 @@ dtensor::PendingTensor moving(const Tensor& tensor, const Place& to) {
   return tensor.redistribute_async(to.mesh, to.placements, to.order);
 }
 
+/// What the transports have carried for this rank along the axes of a mesh and among all its ranks;
+/// 0 outside of it.
+std::int64_t bytes_carried(const DeviceMesh& mesh) {
+  if (!mesh.has_this_rank()) return 0;
+  std::vector<ProcessGroup> groups = mesh.all_groups();
+  if (mesh.ndim() > 1) groups.push_back(mesh.group());
+  std::int64_t bytes = 0;
+  for (const ProcessGroup& group : groups) {
+    const collectives::TransportCounters counters = group.counters();
+    bytes += static_cast<std::int64_t>(counters.shared_memory_bytes_sent + counters.tcp_bytes_sent);
+  }
+  return bytes;
+}
+
+void require_bytes(std::int64_t bytes, std::int64_t told, const std::string& whose,
+                   const std::string& what) {
+  if (bytes == told) return;
+  print("rank {} wrong: {}: {} counts {} bytes, explain() tells {}", dist::get_rank(), what, whose,
+        bytes, told);
+  std::exit(1);
+}
+
+/// Sends as many bytes as explain() tells.
+Tensor moved_as_told(const Tensor& tensor, const Place& to) {
+  const std::string what =
+      tensor.spec().to_string() + " to " + dtensor::placements_to_string(to.placements);
+  const std::int64_t told = dtensor::explain([&] { moved(tensor, to); }).bytes_sent();
+  // Longer lines over both hosts pass on what a third rank has sent.
+  const bool is_told_by_transport =
+      tensor.device_mesh() == to.mesh &&
+      std::ranges::all_of(to.mesh.shape(), [](int ranks) { return ranks <= 2; });
+  const std::int64_t before = is_told_by_transport ? bytes_carried(to.mesh) : 0;
+  const CommCounter counter;
+  const Tensor there = moved(tensor, to);
+  require_bytes(counter.get_total_bytes(), told, "CommCounter", what);
+  if (is_told_by_transport)
+    require_bytes(bytes_carried(to.mesh) - before, told, "the transport", what);
+  return there;
+}
+
 /// One of `every` moves between the places. @return how many moves that are
 int move_all(const std::vector<Place>& places, const Tensor& whole, int every = 1) {
   int moves = 0, pair = 0;
@@ -112,7 +153,7 @@ int move_all(const std::vector<Place>& places, const Tensor& whole, int every = 
     const Tensor x = laid(whole, from);
     for (const Place& to : places) {
       if (pair++ % every != 0) continue;
-      require_at(to, moved(x, to), whole, x.spec().to_string());
+      require_at(to, moved_as_told(x, to), whole, x.spec().to_string());
       ++moves;
     }
   }
