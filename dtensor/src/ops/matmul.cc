@@ -172,8 +172,10 @@ Tensor add_matmul(const Tensor& sum, const Tensor& a, const Tensor& b,
     return call(kAddMatmul, std::span<const Tensor* const>(inputs), None{}, factors);
   }
   const Tensor product = times(matmul(a, b), factors.alpha);
-  // As in PyTorch, nan and inf of what counts for nothing do not show.
-  return factors.beta.to_double() == 0 ? product : add(times(sum, factors.beta), product);
+  if (factors.beta.to_double() != 0) return add(times(sum, factors.beta), product);
+  // As in PyTorch, nan and inf of what counts for nothing do not show. Its gradient is 0.
+  if (!Graph::is_on() || !sum.requires_grad()) return product;
+  return add(product, masked_fill(sum, ones_like(sum).to(DType::boolean), 0));
 }
 
 }  // namespace dtrun::dtensor
