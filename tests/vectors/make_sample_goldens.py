@@ -392,7 +392,7 @@ def networks():
     seen = torch.tensor([[True, True, False], [False, True, True], [False, False, False]])
     add("scaled_dot_product_attention, mask", [*three, seen], attention)
     add("scaled_dot_product_attention, weights", [*three, made(ROWS, ROWS)], attention)
-    one_head = made(2, 1, ROWS, 4)
+    one_head = made(2, 1, ROWS + 1, 4)
     add("scaled_dot_product_attention, grouped", [made(*heads), one_head, one_head], lambda q, k, v: attention(q, k, v, enable_gqa=True))
     images, weight, bias = made(2, 2, ROWS, COLUMNS), made(4, 2, 2, 2), made(4)
     add("conv2d", [images, weight, bias], F.conv2d)

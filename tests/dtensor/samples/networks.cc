@@ -11,7 +11,7 @@ namespace {
 using T = const Tensor&;
 
 void add_attentions(Samples& s) {
-  const Shape heads = {2, 2, s.rows, 4}, one_head = {2, 1, s.rows, 4};
+  const Shape heads = {2, 2, s.rows, 4}, one_head = {2, 1, s.rows + 1, 4};
   const auto three = [&] { return Tensors{s.made(heads), s.made(heads), s.made(heads)}; };
   const auto attention = [&](const std::string& form, const Tensors& inputs,
                              const auto& options_of) {
