@@ -175,7 +175,12 @@ TEST(EinsumTest, WhatDoesNotFitIsNamed) {
   expect_refused([&] { einsum("ij,jk->ik", {a}); }, "2 operands, and was given 1");
   expect_refused([&] { einsum("ii->i", {a}); }, "'i' is 3 and 4");
   expect_refused([&] { einsum("ij->ii", {a}); }, "'i' stands twice in the result");
-  expect_refused([&] { einsum("i...->i", {a}); }, "no letter");
+  expect_refused([&] { einsum("i..->i", {a}); }, "'.' is no letter");
+  expect_refused([&] { einsum("i....->i", {a}); }, "'.' is no letter");
+  expect_refused([&] { einsum("i%->i", {a}); }, "'%' is no letter");
+  expect_refused([&] { einsum("...i...->i", {a}); }, "two ellipses");
+  expect_refused([&] { einsum("ijk...->i", {a}); }, "3 letters and an ellipsis stand for");
+  expect_refused([&] { einsum("...,...", {a, b}); }, "dim 0 of the ellipsis is 3 and 4");
   expect_refused([&] { einsum("ijk->i", {a}); }, "stands for a tensor of shape [3, 4]");
 }
 
@@ -248,6 +253,27 @@ TEST(ProductsTest, AnInfiniteFactorMeetsNoParts) {
     const DeviceMesh grid(group, {1, 2});
     const Tensor other = Tensor::from_local(ones({2, 2}), grid, {Replicate(), Partial()});
     expect_refused([&] { addmm(other, x, y); }, "different meshes");
+  });
+}
+
+TEST(ComposedViewsTest, ChunksAreAsManyAsTorchGives) {
+  const auto sizes = [](const Tensor& x, int chunks) {
+    std::vector<std::int64_t> found;
+    for (const Tensor& piece : chunk(x, chunks)) found.push_back(piece.size(0));
+    return found;
+  };
+  using Sizes = std::vector<std::int64_t>;
+  const auto expect_sizes = [&](const auto& of) {
+    EXPECT_EQ(sizes(of(10), 4), (Sizes{3, 3, 3, 1}));
+    EXPECT_EQ(sizes(of(6), 4), (Sizes{2, 2, 2}));
+    EXPECT_EQ(sizes(of(3), 7), (Sizes{1, 1, 1}));
+    EXPECT_EQ(sizes(of(0), 2), (Sizes{0, 0}));
+    expect_refused([&] { chunk(of(3), 0); }, "chunk of 3 elements into 0 pieces");
+  };
+  expect_sizes([](std::int64_t n) { return arange(n); });
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    expect_sizes([&](std::int64_t n) { return arange(n, mesh, {Shard(0)}); });
   });
 }
 

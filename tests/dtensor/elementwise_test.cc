@@ -308,6 +308,35 @@ TEST(ElementwiseTest, MethodsAreTheFunctions) {
   EXPECT_EQ(x.exp().log().sub(x).abs().lt(1e-6).to_vector(), Values(3, 1));
 }
 
+TEST(ElementwiseTest, OperatorsAreTheFunctions) {
+  const Tensor x = tensor({-1.5, 0.5, 2.0}), y = tensor({1.0, 0.5, -3.0});
+  const std::vector<std::pair<Tensor, Tensor>> same_results = {
+      {x == y, eq(x, y)}, {x == 0.5, eq(x, 0.5)}, {0.5 == x, eq(x, 0.5)},
+      {x != y, ne(x, y)}, {x != 0.5, ne(x, 0.5)}, {0.5 != x, ne(x, 0.5)},
+      {x < y, lt(x, y)},  {x < 0.5, lt(x, 0.5)},  {0.5 < x, gt(x, 0.5)},
+      {x <= y, le(x, y)}, {x <= 0.5, le(x, 0.5)}, {0.5 <= x, ge(x, 0.5)},
+      {x > y, gt(x, y)},  {x > 0.5, gt(x, 0.5)},  {0.5 > x, lt(x, 0.5)},
+      {x >= y, ge(x, y)}, {x >= 0.5, ge(x, 0.5)}, {0.5 >= x, le(x, 0.5)}};
+  for (const auto& [found, right] : same_results) {
+    EXPECT_EQ(found.dtype(), DType::boolean);
+    EXPECT_EQ(found.to_vector(), right.to_vector());
+  }
+  EXPECT_EQ(((x < 0) | (x > 1)).to_vector(), (Values{1, 0, 1}));
+  EXPECT_EQ(((x == y) ^ true).to_vector(), (Values{1, 0, 1}));
+  EXPECT_EQ((~(x == y)).to_vector(), (Values{1, 0, 1}));
+  const Tensor bits = tensor({1, 6, 7});
+  EXPECT_EQ((bits & 3).to_vector_i64(), (std::vector<std::int64_t>{1, 2, 3}));
+  EXPECT_EQ((3 & bits).to_vector_i64(), (std::vector<std::int64_t>{1, 2, 3}));
+  EXPECT_EQ((8 | bits | 16).to_vector_i64(), (std::vector<std::int64_t>{25, 30, 31}));
+  EXPECT_EQ((2 ^ bits).to_vector_i64(), (std::vector<std::int64_t>{3, 4, 5}));
+  EXPECT_EQ((~bits).to_vector_i64(), (std::vector<std::int64_t>{-2, -7, -8}));
+  const Tensor changed = bits.clone();
+  ((changed &= 6) |= 1) ^= bits;
+  EXPECT_EQ(changed.to_vector_i64(), (std::vector<std::int64_t>{0, 1, 0}));
+  ((changed |= bits) &= bits) ^= 1;
+  EXPECT_EQ(changed.to_vector_i64(), (std::vector<std::int64_t>{0, 7, 6}));
+}
+
 TEST(ElementwiseTest, WhatPyTorchRefusesIsRefused) {
   const Tensor whole = tensor({1, 2, 3}), mask = tensor({true, false, true});
   expect_refused([&] { neg(mask); }, "neg of a bool tensor");
@@ -437,6 +466,8 @@ TEST(ElementwiseTest, WhatDoesNotFitInPlaceIsRefused) {
   for (const auto& refused : tries) expect_refused(refused, "does not fit into it");
   expect_refused([&] { mask.neg_(); }, "neg of a bool tensor");
   expect_refused([&] { whole.add_(Tensor()); }, "add_");
+  expect_refused([&] { whole.clamp_(Tensor(), Tensor()); }, "clamp without a bound");
+  expect_refused([&] { whole.clamp_(tensor(0.5), Tensor()); }, "does not fit into it");
   EXPECT_EQ(whole.to_vector(), (Values{1, 2, 3}));
   whole.floor_().neg_() += 1;
   EXPECT_EQ(whole.to_vector(), (Values{0, -1, -2}));

@@ -247,7 +247,7 @@ TEST(OperatorsPageTest, EveryOperatorIsOnIt) {
   const std::set<std::string> declared = declared_operators();
   EXPECT_GT(declared.size(), 100U);
   for (const std::string& name : declared) {
-    EXPECT_TRUE(sampled.contains(name)) << name << " has no call in operator_samples.cc";
+    EXPECT_TRUE(sampled.contains(name)) << name << " has no call in tests/dtensor/samples";
   }
 }
 
@@ -280,7 +280,7 @@ TEST(OperatorsPageTest, EveryFormInPlaceIsOnIt) {
   }
   EXPECT_GT(declared.size(), 60U);
   for (const std::string& name : declared)
-    EXPECT_TRUE(sampled.contains(name)) << name << " has no call in operator_samples.cc";
+    EXPECT_TRUE(sampled.contains(name)) << name << " has no call in tests/dtensor/samples";
 }
 
 TEST(OperatorsPageTest, TellsWhatIs) {

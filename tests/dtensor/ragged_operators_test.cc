@@ -78,7 +78,7 @@ std::size_t expect_all_right(
     const std::function<Tensors(const Tensors&, const Placements&, const DeviceMesh&)>& place) {
   const int ranks = mesh_shape.back();
   const std::vector<OperatorSample> samples = operator_samples(rows, columns);
-  constexpr std::size_t one_in = testing_support::one_in(4);
+  constexpr std::size_t one_in = testing_support::one_in(8);
   std::mutex mutex;
   std::size_t checked = 0;
   test::run_ranks(

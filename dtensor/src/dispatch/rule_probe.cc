@@ -42,14 +42,19 @@ LocalTensor part_of(const LocalTensor& whole, ReduceOp op, int rank, int ranks,
           tensors::remainder(tensors::add(numbers, static_cast<std::int64_t>(operand)), ranks),
           rank)
           .view(whole.shape());
+  if (whole.dtype() == tensors::DType::boolean) {
+    // Of bools a sum and a maximum are "or", a product and a minimum "and".
+    const bool neutral = op == ReduceOp::product || op == ReduceOp::min;
+    return tensors::where(is_mine, whole,
+                          tensors::full(whole.shape(), neutral ? 1 : 0, {whole.dtype()}));
+  }
   switch (op) {
     case ReduceOp::sum:  // 3 x - 2 x, and nothing from the others
       return tensors::mul(whole, rank == 0 ? 3 : rank == 1 ? -2 : 0);
     case ReduceOp::avg:
       return tensors::mul(whole, rank == 0 ? 1 + ranks : rank == 1 ? 1 - ranks : 1);
     case ReduceOp::product:  // the powers of 2 are exact
-      return whole.dtype() == tensors::DType::boolean || rank > 1 ||
-                     !tensors::is_floating_point(whole.dtype())
+      return rank > 1 || !tensors::is_floating_point(whole.dtype())
                  ? (rank == 0 ? whole : tensors::full(whole.shape(), 1, {whole.dtype()}))
                  : (rank == 0 ? tensors::mul(whole, 2)
                               : tensors::full(whole.shape(), 0.5, {whole.dtype()}));

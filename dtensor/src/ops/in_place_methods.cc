@@ -441,11 +441,12 @@ const Tensor& InPlaceMethods::scatter_(int dim, const Tensor& index, Scalar valu
       "scatter_", self(), {&index},
       [&](const Tensor& old) { return dtensor::scatter(old, dim, index, value); }, nullptr);
 }
-const Tensor& InPlaceMethods::index_put_(const Tensors& positions, const Tensor& values) const {
+const Tensor& InPlaceMethods::index_put_(const Tensors& positions, const Tensor& values,
+                                         PutMode mode) const {
   return in_place(
       "index_put_", self(), {&values},
       [&](const Tensor& old) {
-        return dtensor::index_put(old, positions, unless_same(self(), old, values));
+        return dtensor::index_put(old, positions, unless_same(self(), old, values), mode);
       },
       nullptr);
 }
@@ -456,6 +457,20 @@ const Tensor& InPlaceMethods::clamp_(std::optional<Scalar> low, std::optional<Sc
       [&](const LocalTensor& part) {
         tensors::clamp_(part, bound_operand(low), bound_operand(high));
       });
+}
+const Tensor& InPlaceMethods::clamp_(const Tensor& low, const Tensor& high) const {
+  const auto clamped = [&](const Tensor& old) {
+    const auto bound = [&](const Tensor& given) {
+      return given.defined() ? unless_same(self(), old, given) : given;
+    };
+    return dtensor::clamp(old, bound(low), bound(high));
+  };
+  if (!high.defined() && !low.defined()) return in_place("clamp_", self(), {}, clamped, nullptr);
+  if (!high.defined()) return in_place("clamp_", self(), {&low}, clamped, nullptr);
+  if (!low.defined()) return in_place("clamp_", self(), {&high}, clamped, nullptr);
+  return in_place("clamp_", self(), {&low, &high}, clamped, [&](const LocalTensor& part) {
+    tensors::clamp_(part, low.local(), high.local());
+  });
 }
 const Tensor& InPlaceMethods::masked_fill_(const Tensor& mask, Scalar value) const {
   return in_place(

@@ -336,6 +336,10 @@ Tensor probability_loss(const Tensor& scores, const Tensor& target, const LossOp
 /// Rows of scores, smoothed: (1 - s) of the target's, s of the mean over all classes.
 Tensor smoothed_rows(const Tensor& scores, const Tensor& target, const Tensor& weights,
                      const LossOptions& options) {
+  if (!tensors::is_floating_point(scores.dtype())) {
+    refuse_loss("cross_entropy of " + std::string(tensors::dtype_name(scores.dtype())) + " scores",
+                "they are floating point", "to(DType::f32)");
+  }
   const DType compute = scores.dtype() == DType::f64 ? DType::f64 : DType::f32;
   const Tensor log_probabilities = log_softmax(scores.to(compute), 1);
   const std::int64_t classes = scores.size(1);

@@ -28,8 +28,8 @@ Tensor PlaceMethods::scatter(int dim, const Tensor& index, Scalar value) const {
 Tensor PlaceMethods::scatter_add(int dim, const Tensor& index, const Tensor& source) const {
   return dtensor::scatter_add(self(), dim, index, source);
 }
-Tensor PlaceMethods::index_put(const Tensors& positions, const Tensor& values) const {
-  return dtensor::index_put(self(), positions, values);
+Tensor PlaceMethods::index_put(const Tensors& positions, const Tensor& values, PutMode mode) const {
+  return dtensor::index_put(self(), positions, values, mode);
 }
 Tensor PlaceMethods::masked_select(const Tensor& mask) const {
   return dtensor::masked_select(self(), mask);

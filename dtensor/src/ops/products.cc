@@ -39,20 +39,32 @@ void check_batches(const char* op, const Tensor& a, const Tensor& b) {
                     std::move(why), std::move(remedy));
 }
 
+/// "..." in a parsed equation. Its dims then get letters of their own, all below 'A'.
+constexpr char kEllipsis = '.';
+char letter_of_ellipsis(std::size_t dim) {
+  return static_cast<char>(1 + dim);
+}
+constexpr std::size_t kMostDimsOfEllipsis = 'A' - 1;
+
+std::string name_of(char letter) {
+  if (letter < 'A') return "dim " + std::to_string(letter - 1) + " of the ellipsis";
+  return "'" + std::string(1, letter) + "'";
+}
+
 struct Equation {
   std::vector<std::string> inputs;
   std::string output;
 };
 
-/// The letters that stand once, sorted.
+/// The ellipsis, and the letters that stand once, sorted.
 std::string implied_output(const std::vector<std::string>& inputs) {
   std::map<char, int> counts;
   for (const std::string& letters : inputs) {
     for (const char letter : letters) ++counts[letter];
   }
-  std::string output;
+  std::string output(counts.contains(kEllipsis) ? 1 : 0, kEllipsis);
   for (const auto& [letter, count] : counts) {
-    if (count == 1) output += letter;
+    if (count == 1 && letter != kEllipsis) output += letter;
   }
   return output;
 }
@@ -60,16 +72,29 @@ std::string implied_output(const std::vector<std::string>& inputs) {
 void check_letters(std::string_view equation, const std::string& letters) {
   for (const char letter : letters) {
     const bool is_letter = (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z');
-    if (!is_letter) {
-      refuse_einsum(equation, "'" + std::string(1, letter) + "' is no letter",
-                    letter == '.' ? "name the dims of the ellipsis" : "");
-    }
+    if (!is_letter && letter != kEllipsis)
+      refuse_einsum(equation, "'" + std::string(1, letter) + "' is no letter", "a to z, or A to Z");
   }
+  if (std::ranges::count(letters, kEllipsis) > 1) {
+    refuse_einsum(equation, "one tensor has two ellipses",
+                  "one that stands for all dims without "
+                  "a letter, and letters for the others");
+  }
+}
+
+/// With one character for each ellipsis.
+std::string with_short_ellipses(std::string_view equation, std::string text) {
+  for (std::size_t at = 0; (at = text.find('.', at)) != std::string::npos; ++at) {
+    if (text.compare(at, 3, "...") != 0)
+      refuse_einsum(equation, "'.' is no letter", "three dots for an ellipsis");
+    text.replace(at, 3, 1, kEllipsis);
+  }
+  return text;
 }
 
 void check_once(std::string_view equation, const std::string& output) {
   for (const char letter : output) {
-    if (std::ranges::count(output, letter) > 1) {
+    if (letter != kEllipsis && std::ranges::count(output, letter) > 1) {
       refuse_einsum(equation,
                     "'" + std::string(1, letter) + "' stands twice in the result, " + output);
     }
@@ -79,6 +104,7 @@ void check_once(std::string_view equation, const std::string& output) {
 Equation parse(std::string_view equation) {
   std::string text;
   std::ranges::copy_if(equation, std::back_inserter(text), [](char c) { return c != ' '; });
+  text = with_short_ellipses(equation, text);
   Equation parsed;
   const std::size_t arrow = text.find("->");
   std::string inputs = text.substr(0, arrow);
@@ -127,6 +153,36 @@ struct Named {
   }
 };
 
+/// How many dims of the operand have no letter.
+std::size_t dims_of_ellipsis(std::string_view equation, const std::string& letters,
+                             const Tensor& operand) {
+  if (letters.find(kEllipsis) == std::string::npos) return 0;
+  const std::size_t dims = operand.shape().size(), named = letters.size() - 1;
+  if (named <= dims && dims - named <= kMostDimsOfEllipsis) return dims - named;
+  refuse_einsum(equation, std::to_string(named) +
+                              " letters and an ellipsis stand for a tensor of "
+                              "shape " +
+                              tensors::shape_to_string(operand.shape()));
+}
+
+/// The dims of the ellipses get letters; the last ones of all operands the same ones, as they
+/// broadcast.
+void name_ellipses(std::string_view equation, const Tensors& operands, Equation& parsed) {
+  std::size_t most = 0;
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    most = std::max(most, dims_of_ellipsis(equation, parsed.inputs[i], operands[i]));
+  const auto name_last = [&](std::string& letters, std::size_t dims) {
+    const std::size_t at = letters.find(kEllipsis);
+    if (at == std::string::npos) return;
+    std::string named;
+    for (std::size_t d = most - dims; d < most; ++d) named += letter_of_ellipsis(d);
+    letters.replace(at, 1, named);
+  };
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    name_last(parsed.inputs[i], dims_of_ellipsis(equation, parsed.inputs[i], operands[i]));
+  name_last(parsed.output, most);
+}
+
 /// The elements whose indices along both dims are equal; the second dim goes. A pick, not a product
 /// with ones and zeros: nan and -0 stay what they are.
 Tensor diagonal_of(const Tensor& a, int first, int second) {
@@ -169,6 +225,20 @@ std::int64_t count_of(const Named& operand, const std::string& letters) {
   return count;
 }
 
+/// Without a sum: each element of one with each of the other, of any dtypes.
+Named multiplied(const Named& a, const Named& b, const std::string& batch, const std::string& left,
+                 const std::string& right) {
+  Shape of_a, of_b;
+  for (const char letter : batch + left) of_a.push_back(a.size(letter));
+  for (std::size_t d = 0; d < right.size(); ++d) of_a.push_back(1);
+  for (const char letter : batch) of_b.push_back(b.size(letter));
+  for (std::size_t d = 0; d < left.size(); ++d) of_b.push_back(1);
+  for (const char letter : right) of_b.push_back(b.size(letter));
+  return {mul(a.ordered(batch + left).tensor.reshape(of_a),
+              b.ordered(batch + right).tensor.reshape(of_b)),
+          batch + left + right};
+}
+
 /// One product of matrices: [batch, left, inner] with [batch, inner, right].
 Named product(const Named& a, const Named& b, const std::string& kept) {
   std::string batch, inner, left, right;
@@ -185,6 +255,7 @@ Named product(const Named& a, const Named& b, const std::string& kept) {
   for (const char letter : b.letters) {
     if (!a.has(letter)) right += letter;
   }
+  if (inner.empty()) return multiplied(a, b, batch, left, right);
   const std::int64_t batches = count_of(a, batch);
   const std::int64_t inners = count_of(a, inner);
   const Tensor x =
@@ -208,8 +279,7 @@ void check_sizes(std::string_view equation, const std::vector<Named>& operands,
     for (const char letter : operand.letters) {
       const auto [known, is_new] = sizes.emplace(letter, operand.size(letter));
       if (!is_new && known->second != operand.size(letter)) {
-        refuse_einsum(equation, "'" + std::string(1, letter) + "' is " +
-                                    std::to_string(known->second) + " and " +
+        refuse_einsum(equation, name_of(letter) + " is " + std::to_string(known->second) + " and " +
                                     std::to_string(operand.size(letter)));
       }
     }
@@ -281,11 +351,12 @@ Tensor baddbmm(const Tensor& sum, const Tensor& a, const Tensor& b, ProductSum f
 }
 
 Tensor einsum(std::string_view equation, const Tensors& operands) {
-  const Equation parsed = parse(equation);
+  Equation parsed = parse(equation);
   if (parsed.inputs.size() != operands.size()) {
     refuse_einsum(equation, "it names " + std::to_string(parsed.inputs.size()) +
                                 " operands, and was given " + std::to_string(operands.size()));
   }
+  name_ellipses(equation, operands, parsed);
   std::vector<Named> named;
   for (std::size_t i = 0; i < operands.size(); ++i) {
     named.push_back(without_repeats(equation, {operands[i], parsed.inputs[i]}));

@@ -58,12 +58,7 @@ void add_views(Operators& table) {
     return split(c.in(0), std::vector<std::int64_t>(sizes.begin(), sizes.end()), c.dim());
   };
   table["unbind"] = [](const Call& c) { return unbind(c.in(0), c.dim()); };
-  table["chunk"] = [](const Call& c) {
-    // PyTorch leaves out the empty ones.
-    Tensors chunks = chunk(c.in(0), c.dim("chunks"), c.dim());
-    while (chunks.size() > 1 && chunks.back().size(c.dim()) == 0) chunks.pop_back();
-    return chunks;
-  };
+  table["chunk"] = [](const Call& c) { return chunk(c.in(0), c.dim("chunks"), c.dim()); };
 }
 
 }  // namespace dtrun::dtensor::vectors

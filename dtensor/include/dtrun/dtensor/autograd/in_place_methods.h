@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "dtrun/dtensor/autograd/place_methods.h"
 #include "dtrun/tensor/scalar.h"
 
 namespace dtrun::dtensor {
@@ -92,6 +93,7 @@ class InPlaceMethods {
   const Tensor& logical_not_() const;
   const Tensor& bitwise_not_() const;
   const Tensor& clamp_(std::optional<Scalar> low, std::optional<Scalar> high = {}) const;
+  const Tensor& clamp_(const Tensor& low, const Tensor& high) const;
   const Tensor& masked_fill_(const Tensor& mask, Scalar value) const;
   const Tensor& addcmul_(const Tensor& b, const Tensor& c, Scalar value = 1) const;
   const Tensor& addcdiv_(const Tensor& b, const Tensor& c, Scalar value = 1) const;
@@ -99,7 +101,8 @@ class InPlaceMethods {
   const Tensor& lerp_(const Tensor& end, const Tensor& weight) const;
   const Tensor& index_add_(int dim, const Tensor& index, const Tensor& source,
                            Scalar alpha = 1) const;
-  const Tensor& index_put_(const Tensors& positions, const Tensor& values) const;
+  const Tensor& index_put_(const Tensors& positions, const Tensor& values,
+                           PutMode mode = PutMode::replace) const;
   const Tensor& scatter_(int dim, const Tensor& index, const Tensor& source) const;
   const Tensor& scatter_(int dim, const Tensor& index, Scalar value) const;
   const Tensor& scatter_add_(int dim, const Tensor& index, const Tensor& source) const;
@@ -115,6 +118,12 @@ class InPlaceMethods {
   const Tensor& operator*=(Scalar other) const { return mul_(other); }
   const Tensor& operator/=(const Tensor& other) const { return div_(other); }
   const Tensor& operator/=(Scalar other) const { return div_(other); }
+  const Tensor& operator&=(const Tensor& other) const { return bitwise_and_(other); }
+  const Tensor& operator&=(Scalar other) const { return bitwise_and_(other); }
+  const Tensor& operator|=(const Tensor& other) const { return bitwise_or_(other); }
+  const Tensor& operator|=(Scalar other) const { return bitwise_or_(other); }
+  const Tensor& operator^=(const Tensor& other) const { return bitwise_xor_(other); }
+  const Tensor& operator^=(Scalar other) const { return bitwise_xor_(other); }
 
  private:
   const Tensor& self() const;

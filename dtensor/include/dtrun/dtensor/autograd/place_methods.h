@@ -20,6 +20,9 @@ class Tensor;
 using Tensors = std::vector<Tensor>;
 struct Sorted;
 
+/// Whether index_put() writes over the old elements or adds to them.
+enum class PutMode : std::uint8_t { replace, accumulate };
+
 class PlaceMethods {
  public:
   Tensor index_select(int dim, const Tensor& index) const;
@@ -28,7 +31,8 @@ class PlaceMethods {
   Tensor scatter(int dim, const Tensor& index, const Tensor& source) const;
   Tensor scatter(int dim, const Tensor& index, Scalar value) const;
   Tensor scatter_add(int dim, const Tensor& index, const Tensor& source) const;
-  Tensor index_put(const Tensors& positions, const Tensor& values) const;
+  Tensor index_put(const Tensors& positions, const Tensor& values,
+                   PutMode mode = PutMode::replace) const;
   Tensor masked_select(const Tensor& mask) const;
   Tensor nonzero() const;
   Tensor flip(const std::vector<int>& dims) const;

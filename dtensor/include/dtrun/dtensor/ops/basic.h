@@ -34,7 +34,8 @@ Tensor stack(const Tensors& tensors, int dim = 0);
 /// Pieces of split_size along dim, the last one smaller; views.
 Tensors split(const Tensor& a, std::int64_t split_size, int dim = 0);
 Tensors split(const Tensor& a, const std::vector<std::int64_t>& sizes, int dim = 0);
-/// As torch.chunk, but always `chunks` pieces: the last ones may be empty.
+/// torch.chunk: as many pieces of equal size as fit, the last one smaller. They may be fewer than
+/// `chunks`: 6 elements in 4 are 2, 2 and 2. No elements are `chunks` empty pieces.
 Tensors chunk(const Tensor& a, int chunks, int dim = 0);
 /// Same shape and same elements, NaN equal to nothing; different dtypes promote. Collective where
 /// one is distributed.

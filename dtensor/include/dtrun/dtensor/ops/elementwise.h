@@ -144,4 +144,93 @@ Tensor ones_like(const Tensor& a);
 Tensor full_like(const Tensor& a, Scalar value);
 Tensor empty_like(const Tensor& a);
 
+// Comparisons, element by element: the result is a bool tensor. equal() (basic.h) tells whether all
+// elements are equal, same() (tensor.h) whether both are one tensor.
+inline Tensor operator==(const Tensor& a, const Tensor& b) {
+  return eq(a, b);
+}
+inline Tensor operator==(const Tensor& a, Scalar b) {
+  return eq(a, b);
+}
+inline Tensor operator==(Scalar a, const Tensor& b) {
+  return eq(b, a);
+}
+inline Tensor operator!=(const Tensor& a, const Tensor& b) {
+  return ne(a, b);
+}
+inline Tensor operator!=(const Tensor& a, Scalar b) {
+  return ne(a, b);
+}
+inline Tensor operator!=(Scalar a, const Tensor& b) {
+  return ne(b, a);
+}
+inline Tensor operator<(const Tensor& a, const Tensor& b) {
+  return lt(a, b);
+}
+inline Tensor operator<(const Tensor& a, Scalar b) {
+  return lt(a, b);
+}
+inline Tensor operator<(Scalar a, const Tensor& b) {
+  return gt(b, a);
+}
+inline Tensor operator<=(const Tensor& a, const Tensor& b) {
+  return le(a, b);
+}
+inline Tensor operator<=(const Tensor& a, Scalar b) {
+  return le(a, b);
+}
+inline Tensor operator<=(Scalar a, const Tensor& b) {
+  return ge(b, a);
+}
+inline Tensor operator>(const Tensor& a, const Tensor& b) {
+  return gt(a, b);
+}
+inline Tensor operator>(const Tensor& a, Scalar b) {
+  return gt(a, b);
+}
+inline Tensor operator>(Scalar a, const Tensor& b) {
+  return lt(b, a);
+}
+inline Tensor operator>=(const Tensor& a, const Tensor& b) {
+  return ge(a, b);
+}
+inline Tensor operator>=(const Tensor& a, Scalar b) {
+  return ge(a, b);
+}
+inline Tensor operator>=(Scalar a, const Tensor& b) {
+  return le(b, a);
+}
+
+// Bits; of bool tensors: and, or, exclusive or, not. As in C++ they bind less than comparisons.
+inline Tensor operator&(const Tensor& a, const Tensor& b) {
+  return bitwise_and(a, b);
+}
+inline Tensor operator&(const Tensor& a, Scalar b) {
+  return bitwise_and(a, b);
+}
+inline Tensor operator&(Scalar a, const Tensor& b) {
+  return bitwise_and(b, a);
+}
+inline Tensor operator|(const Tensor& a, const Tensor& b) {
+  return bitwise_or(a, b);
+}
+inline Tensor operator|(const Tensor& a, Scalar b) {
+  return bitwise_or(a, b);
+}
+inline Tensor operator|(Scalar a, const Tensor& b) {
+  return bitwise_or(b, a);
+}
+inline Tensor operator^(const Tensor& a, const Tensor& b) {
+  return bitwise_xor(a, b);
+}
+inline Tensor operator^(const Tensor& a, Scalar b) {
+  return bitwise_xor(a, b);
+}
+inline Tensor operator^(Scalar a, const Tensor& b) {
+  return bitwise_xor(b, a);
+}
+inline Tensor operator~(const Tensor& a) {
+  return bitwise_not(a);
+}
+
 }  // namespace dtrun::dtensor

@@ -31,7 +31,6 @@ Tensor scatter_add(const Tensor& a, int dim, const Tensor& index, const Tensor& 
 /// other. Collective where it is distributed: it is gathered.
 Tensor index(const Tensor& a, const Tensor& positions);
 Tensor index(const Tensor& a, const Tensors& positions);
-enum class PutMode : std::uint8_t { replace, accumulate };
 /// `a` with values' slices at those positions, in place of the old ones (no position twice) or
 /// added to them. @param values broadcast to the shape of index()
 Tensor index_put(const Tensor& a, const Tensor& positions, const Tensor& values,

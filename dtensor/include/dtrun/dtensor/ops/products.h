@@ -23,8 +23,10 @@ Tensor baddbmm(const Tensor& sum, const Tensor& a, const Tensor& b, ProductSum f
 
 /// torch.einsum: "ij,jk->ik". Without "->" the result has the letters that occur once, sorted. A
 /// letter that occurs twice in one operand takes its diagonal: "ii->i", and "ii->" its trace. The
-/// operands are multiplied from left to right, two at a time, each by one matmul. An ellipsis is
-/// refused. @throws Error kInvalidArgument naming what does not fit
+/// operands are multiplied from left to right, two at a time, each by one matmul. An ellipsis
+/// stands for the dims that have no letter, which broadcast: "...ij,jk->...ik". Without "->" they
+/// are the result's first dims. With "->" and no ellipsis behind it they are summed.
+/// @throws Error kInvalidArgument naming what does not fit
 Tensor einsum(std::string_view equation, const Tensors& operands);
 
 }  // namespace dtrun::dtensor
