@@ -4,6 +4,7 @@
 
 #include "autograd/rehearsed_graph.h"
 #include "dtrun/base/error.h"
+#include "dtrun/tensor/ops.h"
 #include "move/move_observer.h"
 
 namespace dtrun::dtensor {
