@@ -33,7 +33,8 @@ const char* const kFewExtremes =
 const char* const kRarelyTwo =
     "linear in two operands at once, or in one beside the others' cuts: the other is rarely "
     "Partial";
-const char* const kValueUnseen = "linear where it pads with zeros, and rules do not see the value";
+const char* const kValueUnseen =
+    "true where it pads with zeros or the sum's factor is 0, and rules do not see the value";
 const char* const kHeads = "the features of the values are cut by heads, which are another dim";
 const char* const kOfTheSample =
     "true of the sample's numbers alone, which give one result for all";
@@ -58,7 +59,7 @@ const std::map<const char*, std::set<std::string>> kExtremes = {
 const std::map<const char*, std::set<std::string>> kSumsAndCuts = {
     {kRarelyTwo,
      {"addcdiv", "addcmul", "index_add", "lerp", "norm", "scatter", "scatter_add", "where"}},
-    {kValueUnseen, {"pad"}},
+    {kValueUnseen, {"add_matmul", "pad"}},
     {kHeads, {"scaled_dot_product_attention"}},
     {kOfTheSample,
      {"all", "any", "dropout", "eq", "floor_divide", "isfinite", "isinf", "isnan", "logical_and",
