@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <set>
 
 #include "dtensor/explained.h"
@@ -19,6 +20,15 @@ namespace {
 
 /// As an error names the operator.
 std::string called(const OperatorSample& sample) {
+  static const std::map<std::string, std::string> kOfOperators = {
+      {"&", "bitwise_and"}, {"bitor", "bitwise_or"},
+      {"^", "bitwise_xor"}, {"~", "bitwise_not"},
+      {"==", "eq"},         {"!=", "ne"},
+      {"<", "lt"},          {"<=", "le"},
+      {">", "gt"},          {">=", "ge"}};
+  const std::string operators = "operator ";
+  if (sample.name.starts_with(operators))
+    return kOfOperators.at(sample.name.substr(operators.size()));
   const std::string name = sample.name.substr(0, sample.name.find_first_of(" ,"));
   return name == "stddev" ? "std" : name;
 }
@@ -35,9 +45,6 @@ struct Tally {
   std::set<std::string> takers;  ///< the operators that took one
 };
 
-/// Told by the names of what they are made of, so far.
-const std::set<std::string> kWithoutName = {"einsum", "chunk", "index_put_"};
-
 void call_with(const OperatorSample& sample, const Tensors& inputs, std::size_t bad,
                const std::string& what, Tally& tally) {
   try {
@@ -48,7 +55,6 @@ void call_with(const OperatorSample& sample, const Tensors& inputs, std::size_t 
     // Of a sample that takes one of several pieces.
     if (error.summary().starts_with("a piece of a tensor")) return;
     ++tally.refused;
-    if (kWithoutName.contains(called(sample))) return;
     Words words = {called(sample)};
     if (inputs[bad].defined()) words.push_back(told(inputs[bad]));
     for (const Tensor& input : inputs) {

@@ -138,10 +138,12 @@ Tensors split(const Tensor& a, std::int64_t split_size, int dim) {
 }
 
 Tensors chunk(const Tensor& a, int chunks, int dim) {
-  std::vector<std::int64_t> sizes = tensors::chunk_sizes(a.size(dim), chunks);
-  // PyTorch leaves out pieces without elements where there are others.
-  if (!sizes.empty() && sizes.front() > 0) std::erase(sizes, 0);
-  return split(a, sizes, dim);
+  return named_call("chunk", {{"input", a}}, [&] {
+    std::vector<std::int64_t> sizes = tensors::chunk_sizes(a.size(dim), chunks);
+    // PyTorch leaves out pieces without elements where there are others.
+    if (!sizes.empty() && sizes.front() > 0) std::erase(sizes, 0);
+    return split(a, sizes, dim);
+  });
 }
 
 }  // namespace dtrun::dtensor

@@ -350,7 +350,9 @@ Tensor baddbmm(const Tensor& sum, const Tensor& a, const Tensor& b, ProductSum f
   });
 }
 
-Tensor einsum(std::string_view equation, const Tensors& operands) {
+namespace {
+
+Tensor einsum_of(std::string_view equation, const Tensors& operands) {
   Equation parsed = parse(equation);
   if (parsed.inputs.size() != operands.size()) {
     refuse_einsum(equation, "it names " + std::to_string(parsed.inputs.size()) +
@@ -375,6 +377,13 @@ Tensor einsum(std::string_view equation, const Tensors& operands) {
     result = product(result, named[i].summed(after + result.letters), after);
   }
   return result.ordered(parsed.output).tensor;
+}
+
+}  // namespace
+
+Tensor einsum(std::string_view equation, const Tensors& operands) {
+  return named_call("einsum", {{"operands", operands}},
+                    [&] { return einsum_of(equation, operands); });
 }
 
 }  // namespace dtrun::dtensor
