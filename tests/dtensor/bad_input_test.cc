@@ -116,6 +116,14 @@ TEST(BadInputTest, WhatIsMadeOfOtherOperatorsIsToldByItsOwnName) {
   EXPECT_EQ(told([&] { x.select(0, 5); }), "select of f32[2, 3]");
   EXPECT_EQ(told([&] { mse_loss(x, Tensor()); }),
             "mse_loss was given an undefined tensor as its target");
+  EXPECT_EQ(told([&] { clamp(x, Tensor(), ones(4)); }), "clamp of input f32[2, 3] and high f32[4]");
+  EXPECT_EQ(told([&] { x.view_as(ones(4)); }), "view_as of input f32[2, 3] and other f32[4]");
+  EXPECT_EQ(told([&] { x.index_put_({ones(2)}, ones(3)); }),
+            "index_put_ of tensor f32[2, 3], positions f32[2] and values f32[3]");
+  EXPECT_EQ(told([&] {
+              cat({zeros({0}), Tensor()});
+            }),
+            "cat was given an undefined tensor as argument 2");
   on_two_ranks([&](const DeviceMesh& mesh) {
     const Tensor cut = ones({2, 3}, mesh, {Shard(0)});
     EXPECT_EQ(told([&] { mse_loss(cut, ones({4}, mesh, {Replicate()})); }),

@@ -265,6 +265,7 @@ TEST(DTensorTest, AnUndefinedTensorIsRefusedWhateverIsAskedOfIt) {
                                         [&] { none.redistribute({}); },
                                         [&] { none.register_hook({}); },
                                         [&] { none.clone(); },
+                                        [&] { none.contiguous(); },
                                         [&] { none.data_ptr<float>(); },
                                         [&] { softmax(none, 0); },
                                         [&] { cross_entropy(none, one); },

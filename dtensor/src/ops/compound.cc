@@ -229,9 +229,13 @@ constexpr Op<> kHardSigmoid = unary<tensors::hardsigmoid>(
     },
     saves_input(0));
 
+[[noreturn]] void refuse_no_bound() {
+  throw base::Error(base::ErrorCode::kInvalidArgument, "clamp without a bound",
+                    "it would change nothing", "a lower bound, an upper one, or both");
+}
+
 /// A number beside a tensor, of the dtype that both have in common.
 Tensor beside(const Tensor& a, Scalar number) {
-  if (!a.defined()) return tensors::full({}, number);  // the operator refuses the other one
   const DType dtype = tensors::result_type({a.dtype(), a.shape()}, number);
   return Tensor(tensors::full({}, number, {dtype, a.device()}));
 }
@@ -272,21 +276,20 @@ Tensor logaddexp(const Tensor& a, const Tensor& b) {
   return call(kLogAddExp, a, b);
 }
 Tensor clamp(const Tensor& a, const Tensor& low, const Tensor& high) {
-  if (!low.defined() && !high.defined()) {
-    throw base::Error(base::ErrorCode::kInvalidArgument, "clamp without a bound", "",
-                      "give the lower one, the upper one, or both");
-  }
-  if (!high.defined()) return maximum(a, low);
-  if (!low.defined()) return minimum(a, high);
-  const Tensor* const inputs[] = {&a, &low, &high};
-  return call(kClampBetween, std::span<const Tensor* const>(inputs));
+  return named_call(
+      "clamp",
+      {{"input", a}, CallArgument::if_given("low", low), CallArgument::if_given("high", high)},
+      [&] {
+        if (!low.defined() && !high.defined()) refuse_no_bound();
+        if (!high.defined()) return maximum(a, low);
+        if (!low.defined()) return minimum(a, high);
+        const Tensor* const inputs[] = {&a, &low, &high};
+        return call(kClampBetween, std::span<const Tensor* const>(inputs));
+      });
 }
 
 Tensor clamp(const Tensor& a, std::optional<Scalar> low, std::optional<Scalar> high) {
-  if (!low && !high) {
-    throw base::Error(base::ErrorCode::kInvalidArgument, "clamp without a bound", "",
-                      "a lower bound, an upper one, or both");
-  }
+  if (!low && !high) refuse_no_bound();
   const auto kind_of = [](const std::optional<Scalar>& number) {
     return number ? std::optional(number->kind()) : std::nullopt;
   };

@@ -443,12 +443,14 @@ const Tensor& InPlaceMethods::scatter_(int dim, const Tensor& index, Scalar valu
 }
 const Tensor& InPlaceMethods::index_put_(const Tensors& positions, const Tensor& values,
                                          PutMode mode) const {
-  return in_place(
-      "index_put_", self(), {&values},
-      [&](const Tensor& old) {
-        return dtensor::index_put(old, positions, unless_same(self(), old, values), mode);
-      },
-      nullptr);
+  const auto put = [&](const Tensor& old) {
+    return dtensor::index_put(old, positions, unless_same(self(), old, values), mode);
+  };
+  return named_call("index_put_",
+                    {{"tensor", self()}, {"positions", positions}, {"values", values}},
+                    [&]() -> const Tensor& {
+                      return write_in_place("index_put_", self(), {&values}, put, nullptr);
+                    });
 }
 
 const Tensor& InPlaceMethods::clamp_(std::optional<Scalar> low, std::optional<Scalar> high) const {

@@ -385,12 +385,12 @@ constexpr Op<IndexedDim, Number> kScatterNumber{
 
 /// Positions of i32 are taken, too.
 Tensor wide_positions(const Tensor& index) {
-  return index.defined() && index.dtype() == DType::i32 ? index.to(DType::i64) : index;
+  return index.dtype() == DType::i32 ? index.to(DType::i64) : index;
 }
 
 /// No positions at all: of whatever shape, they are beside any tensor.
 bool is_nothing(const Tensor& a, const Tensor& index) {
-  return a.defined() && index.defined() && index.numel() == 0 && index.dim() != a.dim();
+  return index.numel() == 0 && index.dim() != a.dim();
 }
 
 /// The part of a source beside the index: it may be larger than that.
@@ -414,7 +414,7 @@ Tensor call_three(const Op<A, V>& op, const Tensor& a, const Tensor& b, const Te
 
 Tensor index_select(const Tensor& a, int dim, const Tensor& index) {
   return named_call("index_select", {{"input", a}, {"index", index}}, [&] {
-    if (a.defined() && a.dim() == 0 && index.defined() && index.numel() != 1) {
+    if (a.dim() == 0 && index.numel() != 1) {
       throw base::Error(
           base::ErrorCode::kInvalidArgument,
           "index_select of a single number at " + std::to_string(index.numel()) + " positions",

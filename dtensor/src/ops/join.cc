@@ -68,10 +68,10 @@ constexpr Op<WholeDim> kWholeForSplit = whole_along_for("split");
 Tensor cat(const Tensors& tensors, int dim) {
   return named_call("cat", {{"tensors", tensors}}, [&] {
     std::vector<const Tensor*> inputs;
-    for (const Tensor& tensor : tensors) {
-      if (!tensor.defined()) refuse_undefined("cat", inputs.size());
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (!tensors[i].defined()) refuse_undefined("cat", i);
       // As in PyTorch, an empty 1-D tensor joins anything.
-      if (tensor.shape() != Shape{0}) inputs.push_back(&tensor);
+      if (tensors[i].shape() != Shape{0}) inputs.push_back(&tensors[i]);
     }
     if (tensors.empty()) {
       throw base::Error(base::ErrorCode::kInvalidArgument, "cat was given no tensors",

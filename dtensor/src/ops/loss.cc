@@ -365,7 +365,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const LossOptio
       "cross_entropy",
       {{"input", logits}, {"target", target}, CallArgument::if_given("weight", options.weight)},
       [&] {
-        if (target.defined() && target.dtype() == DType::u8)
+        if (target.dtype() == DType::u8)
           return cross_entropy(logits, target.to(DType::i64), options);
         const bool of_probabilities =
             tensors::is_floating_point(target.dtype()) && target.shape() == logits.shape();
@@ -400,7 +400,7 @@ Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, const Los
        {"target", target},
        CallArgument::if_given("weight", options.weight)},
       [&] {
-        if (target.defined() && target.dtype() == DType::u8)
+        if (target.dtype() == DType::u8)
           return nll_loss(log_probabilities, target.to(DType::i64), options);
         check_scores("nll_loss", log_probabilities, target);
         check_weight("nll_loss", log_probabilities, options);

@@ -84,7 +84,6 @@ Tensor nonzero(const Tensor& a) {
 
 Tensor masked_select(const Tensor& a, const Tensor& mask) {
   return named_call("masked_select", {{"input", a}, {"mask", mask}}, [&] {
-    if (!a.defined() || !mask.defined()) refuse_undefined("masked_select", a.defined() ? 1 : 0);
     if (mask.dtype() != DType::boolean) {
       throw Error(
           ErrorCode::kInvalidArgument,

@@ -1,4 +1,5 @@
 // Picking, placing and ordering, and composed views, as methods.
+#include "autograd/named_call.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/ops/views.h"
@@ -84,13 +85,16 @@ Tensor PlaceMethods::repeat(const Shape& repeats) const {
   return dtensor::repeat(self(), repeats);
 }
 Tensor PlaceMethods::expand_as(const Tensor& other) const {
-  return self().expand(other.shape());
+  return named_call("expand_as", {{"input", self()}, {"other", other}},
+                    [&] { return self().expand(other.shape()); });
 }
 Tensor PlaceMethods::view_as(const Tensor& other) const {
-  return self().view(other.shape());
+  return named_call("view_as", {{"input", self()}, {"other", other}},
+                    [&] { return self().view(other.shape()); });
 }
 Tensor PlaceMethods::reshape_as(const Tensor& other) const {
-  return self().reshape(other.shape());
+  return named_call("reshape_as", {{"input", self()}, {"other", other}},
+                    [&] { return self().reshape(other.shape()); });
 }
 bool PlaceMethods::equal(const Tensor& other) const {
   return dtensor::equal(self(), other);

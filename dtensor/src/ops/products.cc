@@ -33,8 +33,7 @@ void check_batches(const char* op, const Tensor& a, const Tensor& b) {
                     "the batches differ", "matmul() broadcasts them");
 }
 
-[[noreturn]] void refuse_einsum(std::string_view equation, std::string why,
-                                std::string remedy = {}) {
+[[noreturn]] void refuse_einsum(std::string_view equation, std::string why, std::string remedy) {
   throw base::Error(base::ErrorCode::kInvalidArgument, "einsum(\"" + std::string(equation) + "\")",
                     std::move(why), std::move(remedy));
 }
@@ -96,7 +95,8 @@ void check_once(std::string_view equation, const std::string& output) {
   for (const char letter : output) {
     if (letter != kEllipsis && std::ranges::count(output, letter) > 1) {
       refuse_einsum(equation,
-                    "'" + std::string(1, letter) + "' stands twice in the result, " + output);
+                    "'" + std::string(1, letter) + "' stands twice in the result, " + output,
+                    "each letter of the result once");
     }
   }
 }
@@ -159,10 +159,11 @@ std::size_t dims_of_ellipsis(std::string_view equation, const std::string& lette
   if (letters.find(kEllipsis) == std::string::npos) return 0;
   const std::size_t dims = operand.shape().size(), named = letters.size() - 1;
   if (named <= dims && dims - named <= kMostDimsOfEllipsis) return dims - named;
-  refuse_einsum(equation, std::to_string(named) +
-                              " letters and an ellipsis stand for a tensor of "
-                              "shape " +
-                              tensors::shape_to_string(operand.shape()));
+  refuse_einsum(equation,
+                std::to_string(named) + " letters and an ellipsis stand for a tensor of shape " +
+                    tensors::shape_to_string(operand.shape()),
+                "beside an ellipsis no more letters than dims, and no fewer than those less " +
+                    std::to_string(kMostDimsOfEllipsis));
 }
 
 /// The dims of the ellipses get letters; the last ones of all operands the same ones, as they
@@ -209,9 +210,12 @@ Named without_repeats(std::string_view equation, Named operand) {
     if (first == second) continue;
     const auto one = static_cast<int>(first), other = static_cast<int>(second);
     if (operand.tensor.size(one) != operand.tensor.size(other)) {
-      refuse_einsum(equation, "'" + std::string(1, letter) + "' is " +
-                                  std::to_string(operand.tensor.size(one)) + " and " +
-                                  std::to_string(operand.tensor.size(other)));
+      refuse_einsum(equation,
+                    "'" + std::string(1, letter) + "' is " +
+                        std::to_string(operand.tensor.size(one)) + " and " +
+                        std::to_string(operand.tensor.size(other)),
+                    "a letter twice only for dims of one size; narrow() one of them, or give it "
+                    "another letter");
     }
     operand.tensor = diagonal_of(operand.tensor, one, other);
     operand.letters.erase(second--, 1);
@@ -273,20 +277,26 @@ void check_sizes(std::string_view equation, const std::vector<Named>& operands,
   std::map<char, std::int64_t> sizes;
   for (const Named& operand : operands) {
     if (operand.tensor.dim() != static_cast<int>(operand.letters.size())) {
-      refuse_einsum(equation, "'" + operand.letters + "' stands for a tensor of shape " +
-                                  tensors::shape_to_string(operand.tensor.shape()));
+      refuse_einsum(equation,
+                    "'" + operand.letters + "' stands for a tensor of shape " +
+                        tensors::shape_to_string(operand.tensor.shape()),
+                    "one letter for each dim, or an ellipsis for those without one");
     }
     for (const char letter : operand.letters) {
       const auto [known, is_new] = sizes.emplace(letter, operand.size(letter));
       if (!is_new && known->second != operand.size(letter)) {
-        refuse_einsum(equation, name_of(letter) + " is " + std::to_string(known->second) + " and " +
-                                    std::to_string(operand.size(letter)));
+        refuse_einsum(equation,
+                      name_of(letter) + " is " + std::to_string(known->second) + " and " +
+                          std::to_string(operand.size(letter)),
+                      "one size for each letter, or 1, which broadcasts; transpose() an operand "
+                      "whose dims stand in another order");
       }
     }
   }
   for (const char letter : output) {
     if (!sizes.contains(letter)) {
-      refuse_einsum(equation, "'" + std::string(1, letter) + "' of the result stands nowhere else");
+      refuse_einsum(equation, "'" + std::string(1, letter) + "' of the result stands nowhere else",
+                    "in the result letters of the operands; unsqueeze() adds a dim");
     }
   }
 }
@@ -355,8 +365,10 @@ namespace {
 Tensor einsum_of(std::string_view equation, const Tensors& operands) {
   Equation parsed = parse(equation);
   if (parsed.inputs.size() != operands.size()) {
-    refuse_einsum(equation, "it names " + std::to_string(parsed.inputs.size()) +
-                                " operands, and was given " + std::to_string(operands.size()));
+    refuse_einsum(equation,
+                  "it names " + std::to_string(parsed.inputs.size()) + " operands, and was given " +
+                      std::to_string(operands.size()),
+                  "a comma between the letters of two operands");
   }
   name_ellipses(equation, operands, parsed);
   std::vector<Named> named;

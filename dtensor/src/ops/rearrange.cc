@@ -187,7 +187,7 @@ constexpr Op<Pads, Number> kPad{
 
 Tensor flip(const Tensor& a, const std::vector<int>& dims) {
   return named_call("flip", {{"input", a}}, [&] {
-    if (a.defined() && a.dim() == 0) {  // it has one dim here, as in PyTorch
+    if (a.dim() == 0) {  // it has one dim here, as in PyTorch
       for (const int dim : dims) named_dim_or_only("flip", a, dim);
       return a.clone();
     }

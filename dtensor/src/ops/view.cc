@@ -484,8 +484,10 @@ Tensor Tensor::clone() const {
 }
 
 Tensor Tensor::contiguous() const {
-  // On a mesh some ranks' parts may be contiguous and others' not: all copy.
-  return !is_distributed() && local().is_contiguous() ? *this : clone();
+  return named_call("contiguous", {{"input", *this}}, [&] {
+    // On a mesh some ranks' parts may be contiguous and others' not: all copy.
+    return !is_distributed() && local().is_contiguous() ? *this : clone();
+  });
 }
 
 }  // namespace dtrun::dtensor

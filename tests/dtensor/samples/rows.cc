@@ -44,11 +44,9 @@ void add_class_loss(Samples& s, const std::string& name, Loss loss) {
   s.add(name + ", ignore_index", {x, each},
         [loss](T a, T t) { return loss(a, t, {.ignore_index = 1}); });
   s.add(name + ", weight", {x, classes, s.between({s.columns}, 0.5, 2)},
-        [loss](T a, T t, T w) { return loss(a, t, {.weight = w.detach()}); });
+        [loss](T a, T t, T w) { return loss(a, t, {.weight = w}); });
   s.add(name + ", weight, none", {x, classes, s.between({s.columns}, 0.5, 2)},
-        [loss](T a, T t, T w) {
-          return loss(a, t, {.reduction = Reduction::none, .weight = w.detach()});
-        });
+        [loss](T a, T t, T w) { return loss(a, t, {.reduction = Reduction::none, .weight = w}); });
   s.add(name + ", of places", {s.made({s.rows, s.columns, 2}), s.numbers({s.rows, 2}, s.columns)},
         [loss](T a, T t) { return loss(a, t, {}); });
   s.add(name + ", of one row", {s.made({s.columns}), s.numbers({}, s.columns)},
@@ -62,9 +60,7 @@ void add_losses(Samples& s) {
   s.add("cross_entropy, label_smoothing", {x, classes},
         [](T a, T t) { return cross_entropy(a, t, {.label_smoothing = 0.25}); });
   s.add("cross_entropy, label_smoothing, weight", {x, classes, s.between({s.columns}, 0.5, 2)},
-        [](T a, T t, T w) {
-          return cross_entropy(a, t, {.weight = w.detach(), .label_smoothing = 0.25});
-        });
+        [](T a, T t, T w) { return cross_entropy(a, t, {.weight = w, .label_smoothing = 0.25}); });
   s.add("cross_entropy, probabilities", {x, softmax(s.matrix(), 1)},
         [](T a, T t) { return cross_entropy(a, t); });
   s.add("cross_entropy, probabilities, none", {x, softmax(s.matrix(), 1)},
