@@ -27,12 +27,16 @@ inline constexpr std::size_t kStagePieceBytes = 32 << 10;
 /// stage is divided among the members, so a step carries four cache lines for each of so many.
 inline constexpr int kMostOnStage = 1024;
 /// From so many ranks on each core and so many bytes on, messages are faster than stages: in each
-/// step of these every rank waits until all the others have run.
+/// step of these every rank waits until all the others have run. Through rings, where the kernel
+/// lends nothing, they are no slower.
 inline constexpr int kCrowdedOnStage = 6;
 inline constexpr std::size_t kCrowdedStageBytes = 1 << 20;
 /// The same of a broadcast, whose root alone lays.
 inline constexpr int kCrowdedOnRootsStage = 4;
 inline constexpr std::size_t kCrowdedRootsStageBytes = 8 << 20;
+/// Among ranks that share memory, parts of a reduce_scatter so long come piece by piece: shorter
+/// ones are combined sooner when all have come, and take that much memory of each other rank.
+inline constexpr std::size_t kCutPartBytes = 1 << 20;
 /// Of each half of a stage: what a rank lays there in one step.
 inline constexpr std::size_t kStageBytes = 256 << 10;
 /// Where each rank has a machine of its own, a message to each of the others is faster than rounds
@@ -92,10 +96,6 @@ enum class Sharing : std::uint8_t { all, not_all };
 /// Whether this machine has a core for each of the world's ranks on it.
 enum class Crowding : std::uint8_t { alone, crowded };
 
-/// How often a large message between ranks of one machine is copied: out of the sender's memory, or
-/// through a ring.
-enum class Copies : std::uint8_t { one, two };
-
 /// Elsewhere counts differ by rank and are not known to all, so the members could choose
 /// differently.
 constexpr bool all_know_the_bytes(OpKind kind) {
@@ -153,14 +153,13 @@ struct GroupPlace {
   int machines = 1;  ///< whose ranks share memory; one that shares it with nobody counts as one
   Sharing sharing = Sharing::not_all;
   int ranks_per_core = 1;  ///< of the group's, rounded up; 1 where not all share memory
-  /// Where all share memory: each may have the kernel copy out of each other's memory.
-  Copies copies = Copies::one;
 };
 
 struct Situation {
   OpKind kind = OpKind::none;
-  std::size_t bytes = 0;      ///< the most that one rank shows to all; 0 where not all know it
-  std::int64_t elements = 0;  ///< of an all_reduce or reduce
+  std::size_t bytes = 0;  ///< the most that one rank shows to all; 0 where not all know it
+  /// Of an all_reduce or reduce; of a reduce_scatter those of the longest part.
+  std::int64_t elements = 0;
   std::size_t item_bytes = 1;
   GroupPlace place;
   Crowding crowding = Crowding::alone;
@@ -206,6 +205,8 @@ inline Situation situation_of(const CollectiveView& collective, const GroupPlace
   now.empty_parts = empty_parts_of(collective.fingerprint);
   const std::int64_t shown = shown_elements(collective);
   if (now.kind == OpKind::all_reduce || now.kind == OpKind::reduce) now.elements = shown;
+  if (now.kind == OpKind::reduce_scatter)
+    for (const Buffer& part : collective.inputs) now.elements = std::max(now.elements, part.count);
   now.bytes = static_cast<std::size_t>(shown) * now.item_bytes;
   return now;
 }
@@ -260,10 +261,12 @@ constexpr bool goes_by_lent_messages(const Situation& now) {
 /// By messages between any two ranks.
 constexpr Way way_of_messages(const Situation& now) {
   const bool has_whole_input = now.kind == OpKind::all_reduce || now.kind == OpKind::reduce;
-  // Parts of a short one are no longer than a piece: they come as they would whole.
-  const bool has_long_parts = now.kind == OpKind::reduce_scatter && is_bulk(now.kind, now.bytes);
-  const bool can_be_cut = (has_whole_input && now.elements >= now.place.ranks) ||
-                          (has_long_parts && now.place.ranks > 1);
+  // Between machines the network would be idle at the end of each piece.
+  const bool has_long_parts =
+      now.kind == OpKind::reduce_scatter && now.place.sharing == Sharing::all &&
+      now.place.ranks > 1 &&
+      static_cast<std::size_t>(now.elements) * now.item_bytes >= kCutPartBytes;
+  const bool can_be_cut = has_long_parts || (has_whole_input && now.elements >= now.place.ranks);
   return can_be_cut && now.bytes > now.limits->whole_reduce_bytes ? Way::chunks : Way::messages;
 }
 /// Of ranks that share memory: whether bytes that cannot be read in place go by stages. In an
@@ -272,7 +275,6 @@ constexpr bool goes_by_stages(const Situation& now) {
   const GroupPlace& place = now.place;
   if (goes_by_lent_messages(now) || place.ranks > kMostOnStage) return false;
   if (now.kind == OpKind::all_gather || now.kind == OpKind::split) return true;
-  if (place.copies == Copies::two) return true;
   if (now.kind == OpKind::broadcast && place.ranks_per_core >= kCrowdedOnRootsStage &&
       now.bytes >= kCrowdedRootsStageBytes)
     return false;

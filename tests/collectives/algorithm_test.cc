@@ -78,8 +78,7 @@ TEST(AlgorithmTest, TheWayFollowsKindBytesRanksAndSharing) {
       {OpKind::reduce, 16 * kKiB + 4, 2, kNotAll, Way::chunks},
       {OpKind::all_reduce, 32 * kKiB, 10000, kNotAll, Way::messages},
       {OpKind::broadcast, 1024 * kKiB, 2, kNotAll, Way::messages},
-      {OpKind::reduce_scatter, 1024 * kKiB, 2, kNotAll, Way::chunks},
-      {OpKind::reduce_scatter, 128 * kKiB, 2, kNotAll, Way::messages},
+      {OpKind::reduce_scatter, 1024 * kKiB, 2, kNotAll, Way::messages},
       {OpKind::barrier, 0, 2, kNotAll, Way::messages},
       // Alone.
       {OpKind::barrier, 0, 1, kAll, Way::messages},
@@ -121,18 +120,6 @@ TEST(AlgorithmTest, ManyBytesOfRanksThatShareCoresGoByNoStages) {
   EXPECT_EQ(way(OpKind::all_gather, 64 << 20, 40, 20), Way::stages);
 }
 
-// Through rings messages are copied as often as by stages.
-TEST(AlgorithmTest, WhereTheKernelRefusesToReadPeersCrowdedRanksGoByStagesToo) {
-  for (const OpKind kind :
-       {OpKind::all_reduce, OpKind::reduce, OpKind::reduce_scatter, OpKind::broadcast}) {
-    Situation now = of(kind, 64 << 20, 40, kAll);
-    now.place.ranks_per_core = 20;
-    EXPECT_EQ(choose_way(now), Way::in_place_or_messages) << op_kind_name(kind);
-    now.place.copies = Copies::two;
-    EXPECT_EQ(choose_way(now), Way::stages) << op_kind_name(kind);
-  }
-}
-
 TEST(AlgorithmTest, WhatLiesNotInPlaceGoesByMessages) {
   const auto way = [](OpKind kind, std::size_t bytes, int ranks) {
     return way_of_messages(of(kind, bytes, ranks, kAll));
@@ -140,10 +127,15 @@ TEST(AlgorithmTest, WhatLiesNotInPlaceGoesByMessages) {
   EXPECT_EQ(way(OpKind::all_reduce, 1 << 20, 40), Way::chunks);
   EXPECT_EQ(way(OpKind::all_reduce, 4 * kKiB, 40), Way::messages);
   EXPECT_EQ(way(OpKind::reduce, 1 << 20, 40), Way::chunks);
-  EXPECT_EQ(way(OpKind::reduce_scatter, 1 << 20, 40), Way::chunks);
-  EXPECT_EQ(way(OpKind::reduce_scatter, kBulkBytes, 2), Way::chunks);
-  EXPECT_EQ(way(OpKind::reduce_scatter, kBulkBytes - 4, 2), Way::messages);
-  EXPECT_EQ(way(OpKind::reduce_scatter, 1 << 20, 1), Way::messages);
+  Situation parts = of(OpKind::reduce_scatter, 40 << 20, 40, kAll);
+  parts.item_bytes = 4;
+  parts.elements = kCutPartBytes / 4;  // of the longest one
+  EXPECT_EQ(way_of_messages(parts), Way::chunks);
+  --parts.elements;
+  EXPECT_EQ(way_of_messages(parts), Way::messages);
+  parts.elements = 10 << 20;
+  parts.place.ranks = 1;
+  EXPECT_EQ(way_of_messages(parts), Way::messages);
   EXPECT_EQ(way(OpKind::all_gather, 2 << 20, 2), Way::messages);
 }
 

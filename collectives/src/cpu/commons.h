@@ -24,7 +24,6 @@ struct Cell {
   Doorbell doorbell;
   alignas(128) RankBoard board;
   std::atomic<CellState> state{CellState::empty};
-  std::atomic<std::uint32_t> may_read{0};      ///< 1: may_read_peers(), and it will try
   std::atomic<std::uint64_t> quota_cgroup{0};  ///< as CpuQuota::cgroup; 0: no quota
   std::atomic<double> quota_cpus{0};           ///< as CpuQuota::cpus
   std::atomic<std::int32_t> pid{0};

@@ -91,7 +91,6 @@ GroupPlace GroupEngine::find_place() {
   if (!channels_.meeting(Lane::prompt).possible()) return place;
   place.sharing = Sharing::all;
   place.ranks_per_core = (size() - 1) / world_->cores() + 1;
-  place.copies = world_->all_may_read(spec_.world_ranks) ? Copies::one : Copies::two;
   return place;
 }
 

@@ -1,13 +1,9 @@
 #include "peer_memory.h"
 
-#include <linux/capability.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <mutex>
 #include <random>
 #include <utility>
@@ -37,15 +33,6 @@ class OwnWord {
   std::uint64_t word_ = 0;
 };
 
-/// Whether this process has CAP_SYS_PTRACE, which Yama asks for.
-bool may_trace_all() {
-  constexpr unsigned kWords = _LINUX_CAPABILITY_U32S_3;
-  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct sets[kWords] = {};
-  return ::syscall(SYS_capget, &header, sets) == 0 &&
-         (sets[CAP_SYS_PTRACE / 32].effective >> CAP_SYS_PTRACE % 32 & 1) != 0;
-}
-
 OwnWord& own_word() {
   static OwnWord word;
   return word;
@@ -56,22 +43,6 @@ OwnWord& own_word() {
 void PeerMemory::show(Cell& own) {
   own.word.store(own_word().value());
   own.word_address.store(own_word().address());
-}
-
-bool PeerMemory::may_read_peers() {
-  const std::byte own{};
-  if (!is_readable({&own, 1})) return false;
-  std::ifstream file("/proc/sys/kernel/yama/ptrace_scope");
-  int scope = 0;
-  return !(file >> scope) || scope == 0 || may_trace_all();
-}
-
-bool PeerMemory::all_may_read(const Commons& commons, const std::vector<int>& world_ranks) {
-  const std::uint64_t pid_namespace = commons.cell(world_ranks.front()).pid_namespace.load();
-  return pid_namespace != 0 && std::ranges::all_of(world_ranks, [&](int rank) {
-           const Cell& cell = commons.cell(rank);
-           return cell.pid_namespace.load() == pid_namespace && cell.may_read.load() != 0;
-         });
 }
 
 std::unique_ptr<PeerMemory> PeerMemory::open(const Commons& commons, int world_rank) {

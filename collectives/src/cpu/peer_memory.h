@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "commons.h"
 
@@ -20,12 +19,6 @@ class PeerMemory {
  public:
   /// Puts into this rank's cell what the others try with. Before they can see its rings.
   static void show(Cell& own);
-  /// Whether, as far as a process can tell of itself, the kernel lets this one read others of its
-  /// user: no filter of system calls forbids it, nor does Yama.
-  static bool may_read_peers();
-  /// Whether these ranks' cells all say so, and they have process numbers for one another. The same
-  /// on all of them. After all have written theirs.
-  static bool all_may_read(const Commons& commons, const std::vector<int>& world_ranks);
   /// @return null: that rank's memory cannot be read from here
   static std::unique_ptr<PeerMemory> open(const Commons& commons, int world_rank);
   /// Whether these bytes of this process can be read by others: mapped devices cannot.

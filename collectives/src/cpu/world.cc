@@ -96,9 +96,7 @@ void World::join(const GroupOptions& options, Deadline deadline) {
   mine.token = random_token();
   listen(options, mine);
   // Before the card is in the store: whoever has read the card may look at the cell.
-  Cell& own = door_.commons().cell(rank_);
-  own.may_read.store(single_copy_ != SingleCopy::never && PeerMemory::may_read_peers() ? 1 : 0);
-  own.state.store(CellState::here);
+  door_.commons().cell(rank_).state.store(CellState::here);
   cards_ = exchange_cards(options, mine, deadline);
   peers_ = std::vector<Peer>(cards_.size());
   for (const Card& peer : cards_) {

@@ -82,11 +82,6 @@ class World : public std::enable_shared_from_this<World> {
   std::byte* at(int world_rank, Offset offset);
   /// Of a rank with whom this one shares a heap; null: it cannot be read from here, or shall not.
   const PeerMemory* memory_of(int world_rank);
-  /// Whether these, which all share memory, may all read one another's, as far as each can tell of
-  /// itself. The same on all of them.
-  bool all_may_read(const std::vector<int>& world_ranks) const {
-    return PeerMemory::all_may_read(door_.commons(), world_ranks);
-  }
   GroupTable& root_table() const { return door_.commons().root_table(); }
   Heap& heap() { return heap_; }
   /// Made when it is first asked for; the spans of the machine's other ranks are mapped, too.
