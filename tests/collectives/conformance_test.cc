@@ -144,11 +144,10 @@ TEST_P(LargeTensorsTest, AMebiElementsAndThreeAreThoseOfTheReference) {
   subject.large_counts = {(1 << 20) + 3};
   subject.large_meet_all = true;
   if (subject.breadth != Breadth::full) {  // a sanitizer is slow: the same ways, fewer bytes
-    subject.dtypes = {tensors::DType::u8};
+    // One of those that the small product keeps: without it nothing would be called.
+    subject.dtypes = {tensors::DType::i32};
+    subject.large_counts = {(1 << 18) + 3};
     subject.worlds = {GetParam().worlds.front()};
-    // Six ranks of one core in ordinary memory; tensors in shared memory need too many addresses.
-    if (GetParam().options.cpus != 0 && !GetParam().options.shared_memory)
-      subject.most_sanitized_ranks = 6;
   }
   subject.run = [](int size, const test::RankBody& body) {
     test::run_ranks(size, GetParam().options, body);
