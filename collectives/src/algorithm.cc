@@ -15,12 +15,24 @@ std::string why_messages(const Situation& now) {
   return fmt::format("each of {} ranks sends to the others", now.place.ranks);
 }
 
-/// Why bytes that cannot be read in place do not go by stages.
+/// Why bytes that do not lie in shared tensors go by messages, and not by stages.
 std::string why_not_stages(const Situation& now) {
-  if (goes_by_lent_messages(now)) return "so long ones are read where they lie";
-  if (now.place.ranks > kMostOnStage) return "a step of the stages would carry too little";
-  return fmt::format("{} ranks share each core, and would meet at each step of the stages",
+  if (goes_by_lent_messages(now))
+    return "of so long ones each is copied once if the kernel allows it";
+  if (now.place.ranks > kMostOnStage)
+    return fmt::format("stages serve up to {} ranks", kMostOnStage);
+  return fmt::format("up to {} ranks share a core, and would wait for one another at each step",
                      now.place.ranks_per_core);
+}
+
+/// How a call that begins so goes on where not all lies in shared tensors.
+Way way_elsewhere(const Situation& now, Way way) {
+  return way == Way::in_place_or_messages ? way_of_messages(now) : way;
+}
+
+/// "by posts"
+std::string by_way(Way way) {
+  return fmt::format("{}{}", way == Way::in_place_or_messages ? "" : "by ", way_name(way));
 }
 
 }  // namespace
@@ -31,8 +43,8 @@ const char* way_name(Way way) {
       return "posts";
     case Way::stages:
       return "stages";
-    case Way::in_place:
-      return "shared tensors or messages";
+    case Way::in_place_or_messages:
+      return "in place or by messages";
     case Way::parcels:
       return "parcels";
     case Way::messages:
@@ -58,12 +70,11 @@ std::string explain(const Situation& now, Way way) {
       text = fmt::format("{} bytes of each of {} ranks, which share memory, are too many for posts",
                          now.bytes, now.place.ranks);
       break;
-    case Way::in_place:
+    case Way::in_place_or_messages:
       text = fmt::format(
-          "{} bytes of each of {} ranks, which share memory: in place if they lie in shared "
-          "tensors, "
-          "else by {}, because {}",
-          now.bytes, now.place.ranks, way_name(way_of_messages(now)), why_not_stages(now));
+          "{} bytes of each of {} ranks, which share memory; what does not lie in shared tensors "
+          "goes {}, not by stages: {}",
+          now.bytes, now.place.ranks, by_way(way_of_messages(now)), why_not_stages(now));
       break;
     case Way::parcels:
       text = fmt::format(
@@ -89,9 +100,13 @@ std::string explain(const Situation& now, Way way) {
   if (now.crowding == Crowding::crowded) text += "; there are more ranks than cores";
   Situation without = now;
   without.limits = &kDefaultLimits;
-  if (const Way other = choose_way(without); other != way)
-    text += fmt::format("; the cost table says so, else by {}", way_name(other));
-  return fmt::format("by {}: {}", way_name(way), text);
+  const Way other = choose_way(without);
+  if (other != way) {
+    text += fmt::format("; the cost table says so, else {}", by_way(other));
+  } else if (const Way rest = way_elsewhere(without, way); rest != way_elsewhere(now, way)) {
+    text += fmt::format("; the cost table says so, else what lies elsewhere {}", by_way(rest));
+  }
+  return fmt::format("{}: {}", by_way(way), text);
 }
 
 }  // namespace dtrun::collectives

@@ -23,14 +23,20 @@ inline constexpr std::size_t kPostBytes = kLongPosts * kDefaultLimits.post_bytes
 inline constexpr std::size_t kPostPieceBytes = 16 << 10;
 /// The same on a stage.
 inline constexpr std::size_t kStagePieceBytes = 32 << 10;
-/// Of an all_reduce and a reduce_scatter half a stage is divided among the members: of more than
-/// these a step would carry four cache lines for each.
+/// Of larger groups stages are not known to gain. In an all_reduce and a reduce_scatter half a
+/// stage is divided among the members, so a step carries four cache lines for each of so many.
 inline constexpr int kMostOnStage = 1024;
-/// Where so many ranks share a core, a step of the stages, for which all of them must have run,
-/// takes longer than the copies and messages that it saves, from so many bytes on. A broadcast's
-/// steps are short: the root alone lays.
-inline constexpr int kCrowdedOnStage = 6, kCrowdedOnRootsStage = 4;
-inline constexpr std::size_t kCrowdedStageBytes = 1 << 20, kCrowdedRootsStageBytes = 8 << 20;
+/// From so many ranks on each core and so many bytes on, messages are faster than stages: in each
+/// step of these every rank waits until all the others have run. Through rings, where the kernel
+/// lends nothing, they are no slower.
+inline constexpr int kCrowdedOnStage = 6;
+inline constexpr std::size_t kCrowdedStageBytes = 1 << 20;
+/// The same of a broadcast, whose root alone lays.
+inline constexpr int kCrowdedOnRootsStage = 4;
+inline constexpr std::size_t kCrowdedRootsStageBytes = 8 << 20;
+/// Among ranks that share memory, parts of a reduce_scatter so long come piece by piece: shorter
+/// ones are combined sooner when all have come, and take that much memory of each other rank.
+inline constexpr std::size_t kCutPartBytes = 1 << 20;
 /// Of each half of a stage: what a rank lays there in one step.
 inline constexpr std::size_t kStageBytes = 256 << 10;
 /// Where each rank has a machine of its own, a message to each of the others is faster than rounds
@@ -64,18 +70,18 @@ inline constexpr int kShortLooks = 128;
 /// operation takes longer to make than they need.
 inline constexpr int kCrowdedLooks = 8;
 
-/// post: each rank shows all its bytes at once. stages: the bytes go step by step through a block
-/// of fixed size, or are read in place where all of them lie in shared memory. in_place: the same,
-/// and else by messages or chunks. parcels: each rank
-/// shows the parts that it gives to others, or that messages bring them, as it alone decides.
-/// messages: as between any two ranks; of a reduction, all bytes to all. rounds: by messages, in
-/// which a machine passes on what it has heard. chunks: by messages, to each owner its chunk and
+/// post: each rank shows all its bytes at once. stages: the bytes are read in place where all of
+/// them lie in shared memory; else they go step by step through a block of fixed size.
+/// in_place_or_messages: the same, but else they go by messages or chunks. parcels: each rank shows
+/// the parts that it gives to others, or that messages bring them, as it alone decides. messages:
+/// as between any two ranks; of a reduction, all bytes to all. rounds: by messages, in which a
+/// machine passes on what it has heard. chunks: by messages, in pieces, to each owner its chunk and
 /// the result from there. machines: by messages, first among the ranks of each machine, then
 /// between the machines.
 enum class Way : std::uint8_t {
   post,
   stages,
-  in_place,
+  in_place_or_messages,
   parcels,
   messages,
   rounds,
@@ -146,13 +152,14 @@ struct GroupPlace {
   int ranks = 1;
   int machines = 1;  ///< whose ranks share memory; one that shares it with nobody counts as one
   Sharing sharing = Sharing::not_all;
-  int ranks_per_core = 1;  ///< of the group's, rounded up, where all share memory
+  int ranks_per_core = 1;  ///< of the group's, rounded up; 1 where not all share memory
 };
 
 struct Situation {
   OpKind kind = OpKind::none;
-  std::size_t bytes = 0;      ///< the most that one rank shows to all; 0 where not all know it
-  std::int64_t elements = 0;  ///< of an all_reduce or reduce
+  std::size_t bytes = 0;  ///< the most that one rank shows to all; 0 where not all know it
+  /// Of an all_reduce or reduce; of a reduce_scatter those of the longest part.
+  std::int64_t elements = 0;
   std::size_t item_bytes = 1;
   GroupPlace place;
   Crowding crowding = Crowding::alone;
@@ -198,6 +205,8 @@ inline Situation situation_of(const CollectiveView& collective, const GroupPlace
   now.empty_parts = empty_parts_of(collective.fingerprint);
   const std::int64_t shown = shown_elements(collective);
   if (now.kind == OpKind::all_reduce || now.kind == OpKind::reduce) now.elements = shown;
+  if (now.kind == OpKind::reduce_scatter)
+    for (const Buffer& part : collective.inputs) now.elements = std::max(now.elements, part.count);
   now.bytes = static_cast<std::size_t>(shown) * now.item_bytes;
   return now;
 }
@@ -243,17 +252,22 @@ constexpr bool goes_by_posts(const Situation& now) {
   return ranks > 1 && now.place.sharing == Sharing::all && all_know_the_bytes(now.kind) &&
          now.bytes <= most_beside_posts(ranks, *now.limits, times);
 }
-/// Of ranks that share memory: whether each asks the kernel for the others' bytes where they lie.
-/// Nothing is to be combined, and messages so long are lent.
+/// Of ranks that share memory: whether messages bring all to all. Nothing is to be combined, and
+/// messages so long are lent.
 constexpr bool goes_by_lent_messages(const Situation& now) {
   return now.kind == OpKind::all_gather && now.place.ranks <= kMostLentTo &&
          now.bytes >= kLentPipedBytes;
 }
 /// By messages between any two ranks.
 constexpr Way way_of_messages(const Situation& now) {
-  const bool can_be_cut = now.kind == OpKind::all_reduce || now.kind == OpKind::reduce;
-  const bool whole = now.bytes <= now.limits->whole_reduce_bytes || now.elements < now.place.ranks;
-  return can_be_cut && !whole ? Way::chunks : Way::messages;
+  const bool has_whole_input = now.kind == OpKind::all_reduce || now.kind == OpKind::reduce;
+  // Between machines the network would be idle at the end of each piece.
+  const bool has_long_parts =
+      now.kind == OpKind::reduce_scatter && now.place.sharing == Sharing::all &&
+      now.place.ranks > 1 &&
+      static_cast<std::size_t>(now.elements) * now.item_bytes >= kCutPartBytes;
+  const bool can_be_cut = has_long_parts || (has_whole_input && now.elements >= now.place.ranks);
+  return can_be_cut && now.bytes > now.limits->whole_reduce_bytes ? Way::chunks : Way::messages;
 }
 /// Of ranks that share memory: whether bytes that cannot be read in place go by stages. In an
 /// all_gather each rank lays once what all the others take.
@@ -271,7 +285,7 @@ constexpr Way choose_way(const Situation& now) {
   if (goes_by_parcels(now)) return Way::parcels;
   if (goes_by_posts(now)) return Way::post;
   if (ranks > 1 && now.place.sharing == Sharing::all && all_know_the_bytes(now.kind))
-    return goes_by_stages(now) ? Way::stages : Way::in_place;
+    return goes_by_stages(now) ? Way::stages : Way::in_place_or_messages;
   if (goes_by_rounds(now)) return Way::rounds;
   if (now.place.sharing != Sharing::all && now.bytes >= now.limits->machines_bytes &&
       has_way_by_machines(now.kind) && gains_by_machines(now.kind, now.place.machines, ranks)) {

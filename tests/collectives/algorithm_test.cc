@@ -54,8 +54,8 @@ TEST(AlgorithmTest, TheWayFollowsKindBytesRanksAndSharing) {
       {OpKind::broadcast, 16 * kKiB + 4, 32, kAll, Way::stages},
       // Longer parts are read where they lie.
       {OpKind::all_gather, 1024 * kKiB, 2, kAll, Way::stages},
-      {OpKind::all_gather, 1024 * kKiB + 4, 2, kAll, Way::in_place},
-      {OpKind::all_gather, 1024 * kKiB + 4, 4, kAll, Way::in_place},
+      {OpKind::all_gather, 1024 * kKiB + 4, 2, kAll, Way::in_place_or_messages},
+      {OpKind::all_gather, 1024 * kKiB + 4, 4, kAll, Way::in_place_or_messages},
       {OpKind::all_gather, 1024 * kKiB + 4, 5, kAll, Way::stages},
       {OpKind::broadcast, 1024 * kKiB + 4, 2, kAll, Way::stages},
       {OpKind::barrier, 0, 300, kAll, Way::post},
@@ -63,9 +63,9 @@ TEST(AlgorithmTest, TheWayFollowsKindBytesRanksAndSharing) {
       {OpKind::all_reduce, 4 * kKiB + 4, 32, kAll, Way::stages},
       {OpKind::all_reduce, 4 * kKiB, 33, kAll, Way::stages},
       {OpKind::all_gather, 64 * kKiB, 40, kAll, Way::stages},
-      // Of more ranks a step would carry too little.
+      // Larger groups have no stages.
       {OpKind::all_reduce, 4 * kKiB, kMostOnStage, kAll, Way::stages},
-      {OpKind::all_reduce, 4 * kKiB, kMostOnStage + 1, kAll, Way::in_place},
+      {OpKind::all_reduce, 4 * kKiB, kMostOnStage + 1, kAll, Way::in_place_or_messages},
       // Not every rank knows these sizes.
       {OpKind::gather, 0, 2, kAll, Way::parcels},
       {OpKind::scatter, 0, 40, kAll, Way::parcels},
@@ -100,16 +100,18 @@ TEST(AlgorithmTest, ManyBytesOfRanksThatShareCoresGoByNoStages) {
   };
   for (const OpKind kind :
        {OpKind::all_reduce, OpKind::reduce, OpKind::reduce_scatter, OpKind::broadcast}) {
-    EXPECT_EQ(way(kind, kCrowdedStageBytes, 12, kCrowdedOnStage), Way::in_place)
+    EXPECT_EQ(way(kind, kCrowdedStageBytes, 12, kCrowdedOnStage), Way::in_place_or_messages)
         << op_kind_name(kind);
-    EXPECT_EQ(way(kind, kCrowdedStageBytes, 40, 20), Way::in_place) << op_kind_name(kind);
+    EXPECT_EQ(way(kind, kCrowdedStageBytes, 40, 20), Way::in_place_or_messages)
+        << op_kind_name(kind);
     EXPECT_EQ(way(kind, kCrowdedStageBytes, 10, kCrowdedOnStage - 1), Way::stages)
         << op_kind_name(kind);
     EXPECT_EQ(way(kind, kCrowdedStageBytes - 4, 40, 20), Way::stages) << op_kind_name(kind);
     // The root alone lays in each step.
     for (const int crowd : {kCrowdedOnRootsStage, kCrowdedOnRootsStage - 1}) {
       const bool is_rooted = kind == OpKind::broadcast && crowd == kCrowdedOnRootsStage;
-      EXPECT_EQ(way(kind, kCrowdedRootsStageBytes, 8, crowd) == Way::in_place, is_rooted)
+      EXPECT_EQ(way(kind, kCrowdedRootsStageBytes, 8, crowd) == Way::in_place_or_messages,
+                is_rooted)
           << op_kind_name(kind) << ' ' << crowd;
     }
   }
@@ -125,7 +127,15 @@ TEST(AlgorithmTest, WhatLiesNotInPlaceGoesByMessages) {
   EXPECT_EQ(way(OpKind::all_reduce, 1 << 20, 40), Way::chunks);
   EXPECT_EQ(way(OpKind::all_reduce, 4 * kKiB, 40), Way::messages);
   EXPECT_EQ(way(OpKind::reduce, 1 << 20, 40), Way::chunks);
-  EXPECT_EQ(way(OpKind::reduce_scatter, 1 << 20, 40), Way::messages);
+  Situation parts = of(OpKind::reduce_scatter, 40 << 20, 40, kAll);
+  parts.item_bytes = 4;
+  parts.elements = kCutPartBytes / 4;  // of the longest one
+  EXPECT_EQ(way_of_messages(parts), Way::chunks);
+  --parts.elements;
+  EXPECT_EQ(way_of_messages(parts), Way::messages);
+  parts.elements = 10 << 20;
+  parts.place.ranks = 1;
+  EXPECT_EQ(way_of_messages(parts), Way::messages);
   EXPECT_EQ(way(OpKind::all_gather, 2 << 20, 2), Way::messages);
 }
 
@@ -289,11 +299,10 @@ TEST(AlgorithmTest, TheReasonIsSaid) {
   EXPECT_EQ(
       said(of(OpKind::all_reduce, 65540, 2, kAll)),
       "by stages: 65540 bytes of each of 2 ranks, which share memory, are too many for posts");
-  EXPECT_EQ(
-      said(of(OpKind::all_gather, 2097152, 2, kAll)),
-      "by shared tensors or messages: 2097152 bytes of each of 2 ranks, which share memory: in "
-      "place if they lie in shared tensors, else by messages, because so long ones are read "
-      "where they lie");
+  EXPECT_EQ(said(of(OpKind::all_gather, 2097152, 2, kAll)),
+            "in place or by messages: 2097152 bytes of each of 2 ranks, which share memory; what "
+            "does not lie in shared tensors goes by messages, not by stages: of so long ones each "
+            "is copied once if the kernel allows it");
   const std::string parcels =
       "by parcels: each of 2 ranks, which share memory, knows how long the parts are that it gives";
   EXPECT_EQ(said(of(OpKind::gather, 0, 2, kAll)), parcels);
@@ -303,17 +312,26 @@ TEST(AlgorithmTest, TheReasonIsSaid) {
   EXPECT_EQ(said(planned),
             "by messages: the ranks have agreed on the sizes, so empty parts are not sent");
   EXPECT_EQ(said(of(OpKind::barrier, 0, 1, kAll)), "by messages: there is no other rank");
-  EXPECT_EQ(
-      said(of(OpKind::broadcast, 65536, 2000, kAll)),
-      "by shared tensors or messages: 65536 bytes of each of 2000 ranks, which share memory: "
-      "in place if they lie in shared tensors, else by messages, because a step of the stages "
-      "would carry too little");
+  EXPECT_EQ(said(of(OpKind::broadcast, 65536, 2000, kAll)),
+            "in place or by messages: 65536 bytes of each of 2000 ranks, which share memory; what "
+            "does not lie in shared tensors goes by messages, not by stages: stages serve up to "
+            "1024 ranks");
   Situation many = of(OpKind::all_reduce, 1048576, 40, kAll);
   many.place.ranks_per_core = 20;
+  const std::string in_chunks =
+      "in place or by messages: 1048576 bytes of each of 40 ranks, which share memory; what does "
+      "not lie in shared tensors goes by messages in chunks, not by stages: up to 20 ranks share a "
+      "core, and would wait for one another at each step";
+  EXPECT_EQ(said(many), in_chunks);
+  // The cost table makes no difference to the first way, but to the second.
+  WayLimits whole = kDefaultLimits;
+  whole.whole_reduce_bytes = 2097152;
+  many.limits = &whole;
   EXPECT_EQ(said(many),
-            "by shared tensors or messages: 1048576 bytes of each of 40 ranks, which share memory: "
-            "in place if they lie in shared tensors, else by messages in chunks, because 20 ranks "
-            "share each core, and would meet at each step of the stages");
+            "in place or by messages: 1048576 bytes of each of 40 ranks, which share memory; what "
+            "does not lie in shared tensors goes by messages, not by stages: up to 20 ranks share "
+            "a core, and would wait for one another at each step; the cost table says so, else "
+            "what lies elsewhere by messages in chunks");
   EXPECT_EQ(said(of(OpKind::all_reduce, 65536, 2, kNotAll)),
             "by messages in chunks: not all 2 ranks share memory; 65536 bytes are too many to go "
             "whole");

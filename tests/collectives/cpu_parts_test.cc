@@ -1,7 +1,6 @@
-// The parts below the engine: heap, ring, board, control connection; and what a group leaves
+// The parts below the engine: heap, board, control connection; and what a group leaves
 // behind.
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -18,13 +17,10 @@
 #include <thread>
 
 #include "cpu/control_connection.h"
-#include "cpu/cpu_share.h"
 #include "cpu/heap.h"
 #include "cpu/life_sign.h"
 #include "cpu/meeting.h"
-#include "cpu/message.h"
 #include "cpu/peer_memory.h"
-#include "cpu/ring.h"
 #include "cpu/world.h"
 #include "dtrun/base/socket.h"
 #include "dtrun/base/unique_fd.h"
@@ -86,208 +82,6 @@ TEST(HeapTest, ALackOfSharedMemoryIsAnErrorAndNoSignal) {
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-}
-
-/// A ring in memory of its own, and its sender.
-struct OwnRing {
-  static constexpr std::size_t kCapacity = 64 << 10;
-
-  OwnHeap own;
-  RingHeader* const ring = [this] {
-    auto* made = new (own.heap.at(own.heap.allocate(ring_bytes(kCapacity)))) RingHeader();
-    made->capacity = kCapacity;
-    return made;
-  }();
-  Doorbell doorbell;
-  RingSendChannel sender{*ring, doorbell};
-};
-
-TEST(RingTest, BytesComeOutInOrderHoweverTheyAreCut) {
-  OwnRing own;
-  RingSendChannel& sender = own.sender;
-  RingReceiveChannel receiver(*own.ring, own.doorbell);
-  std::vector<std::byte> sent(5'000'011);
-  for (std::size_t i = 0; i < sent.size(); ++i)
-    sent[i] = static_cast<std::byte>((i * 2654435761u) >> 13);
-  std::thread producer([&] {
-    std::size_t done = 0;
-    while (done < sent.size()) {
-      // A header and a payload, of sizes that hit the ring's end in every way.
-      const Bytes rest = Bytes(sent).subspan(done);
-      const std::size_t first = std::min<std::size_t>(rest.size(), 1 + done % 97);
-      const std::size_t second = std::min<std::size_t>(rest.size() - first, done % 100'003);
-      done += sender.write(rest.first(first), rest.subspan(first, second));
-    }
-  });
-  std::vector<std::byte> received(sent.size());
-  std::size_t done = 0;
-  while (done < received.size())
-    done += receiver.read(std::span(received).subspan(
-        done, std::min<std::size_t>(received.size() - done, 1 + done % 70'001)));
-  producer.join();
-  EXPECT_TRUE(received == sent);
-  std::byte more;
-  EXPECT_EQ(receiver.read({&more, 1}), 0U);
-}
-
-// The reader looks at one mark after the other, and the sender has used them again meanwhile.
-TEST(RingTest, NothingThatWasWrittenBeforeTheReaderLooksIsMissed) {
-  for (std::size_t messages = 1; messages < 4 * RingHeader::kMarks; ++messages) {
-    OwnRing own;
-    RingReceiveChannel receiver(*own.ring, own.doorbell);
-    EXPECT_TRUE(receiver.empty());
-    for (std::size_t i = 0; i < messages; ++i) {
-      const auto number = static_cast<std::byte>(i);
-      ASSERT_EQ(own.sender.write({&number, 1}, {}), 1U);
-    }
-    EXPECT_FALSE(receiver.empty());
-    EXPECT_TRUE(receiver.has(messages));
-    EXPECT_FALSE(receiver.has(messages + 1));
-    for (std::size_t i = 0; i < messages; ++i) {
-      std::byte number{0xff};
-      ASSERT_EQ(receiver.read({&number, 1}), 1U);
-      EXPECT_EQ(number, static_cast<std::byte>(i));
-    }
-    EXPECT_TRUE(receiver.empty());
-    const std::byte last{42};
-    own.sender.write({&last, 1}, {});
-    EXPECT_TRUE(receiver.has(1));
-  }
-}
-
-// Whatever has been read without the sender having been told of it.
-TEST(RingTest, AsManyBytesAsItSaysAreThereAtOnceAndNoFewer) {
-  OwnRing own;
-  RingSendChannel& sender = own.sender;
-  RingReceiveChannel receiver(*own.ring, own.doorbell);
-  constexpr std::size_t kCapacity = OwnRing::kCapacity;
-  const std::vector<std::byte> sent(2 * kCapacity);
-  std::vector<std::byte> taken(kCapacity);
-  std::size_t least = kCapacity;
-  for (std::size_t header = 1; header < 5000; header += 87) {
-    sender.write(sent, {});  // until it is full
-    ASSERT_EQ(receiver.read(std::span(taken).first(header)), header);
-    sender.write(sent, {});
-    EXPECT_TRUE(receiver.has(receiver.most_at_once())) << header;
-    while (!receiver.has(least)) --least;
-  }
-  EXPECT_LT(least, kCapacity);  // so the whole of it is too much to wait for
-}
-
-struct LendingRing : OwnRing {
-  std::optional<LifeSign> life_sign = LifeSign::give(own.commons, 0);
-  std::unique_ptr<PeerMemory> memory = PeerMemory::open(own.commons, 0);
-};
-
-TEST(RingTest, APayloadThatDoesNotFitIsLentUntilItIsFetched) {
-  LendingRing lending;
-  ASSERT_NE(lending.memory, nullptr);
-  std::vector<std::byte> payload(LendingRing::kCapacity);
-  for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(i * 7);
-  // Nobody who can fetch it is there yet.
-  EXPECT_FALSE(lending.sender.can_lend(payload));
-  RingReceiveChannel receiver(*lending.ring, lending.doorbell, lending.memory.get());
-  EXPECT_TRUE(lending.sender.can_lend(payload));
-  EXPECT_EQ(lending.sender.least_lent(), payload.size());
-  OutgoingMessage out(1, Fingerprint(), 5, payload);
-  while (!out.is_written()) out.step(lending.sender);
-  EXPECT_FALSE(out.complete());
-  // The next message follows at once.
-  const std::byte more[3] = {std::byte{1}, std::byte{2}, std::byte{3}};
-  OutgoingMessage next(1, Fingerprint(), 6, more);
-  while (!next.complete()) next.step(lending.sender);
-  IncomingMessage in;
-  while (!in.has_header()) in.step_header(receiver);
-  ASSERT_EQ(in.header().bytes, payload.size());
-  std::vector<std::byte> target(payload.size());
-  while (!in.complete()) in.step_payload(receiver, target);
-  EXPECT_TRUE(target == payload);
-  EXPECT_FALSE(out.complete());
-  EXPECT_EQ(out.step(lending.sender).payload_bytes, payload.size());
-  EXPECT_TRUE(out.complete());
-  IncomingMessage last;
-  while (!last.has_header()) last.step_header(receiver);
-  EXPECT_EQ(last.header().tag, 6U);
-  std::byte small[3];
-  while (!last.complete()) last.step_payload(receiver, small);
-  EXPECT_EQ(small[2], std::byte{3});
-}
-
-TEST(RingTest, APayloadThatFitsIsLentWhereItsSenderSaysSo) {
-  LendingRing lending;
-  RingReceiveChannel receiver(*lending.ring, lending.doorbell, lending.memory.get());
-  const std::vector<std::byte> payload(1000, std::byte{7});
-  OutgoingMessage lent(1, Fingerprint(), 5, payload, payload.size());
-  OutgoingMessage written(1, Fingerprint(), 6, payload, payload.size() + 1);
-  OutgoingMessage usual(1, Fingerprint(), 7, payload);
-  for (OutgoingMessage* const out : {&lent, &written, &usual}) {
-    out->step(lending.sender);
-    EXPECT_TRUE(out->is_written());
-    EXPECT_EQ(out->complete(), out != &lent);
-  }
-  for (int message = 0; message < 3; ++message) {
-    IncomingMessage in;
-    in.step_header(receiver);
-    std::vector<std::byte> target(payload.size());
-    in.step_payload(receiver, target);
-    EXPECT_TRUE(in.complete() && target == payload) << message;
-    EXPECT_EQ(in.header().lent_at != 0, message == 0);
-  }
-  lent.step(lending.sender);
-  EXPECT_TRUE(lent.complete());
-}
-
-TEST(RingTest, APayloadThatIsNotToBeLentGoesThroughTheRingInPieces) {
-  LendingRing lending;
-  RingReceiveChannel receiver(*lending.ring, lending.doorbell, lending.memory.get());
-  std::vector<std::byte> payload(3 * LendingRing::kCapacity), target(payload.size());
-  for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(i * 11);
-  OutgoingMessage out(1, Fingerprint(), 5, payload, payload.size() + 1);
-  IncomingMessage in;
-  while (!in.complete()) {
-    EXPECT_FALSE(lending.sender.has_room(LendingRing::kCapacity + 1));
-    out.step(lending.sender);
-    if (!in.has_header()) in.step_header(receiver);
-    if (in.has_header()) in.step_payload(receiver, target);
-  }
-  EXPECT_EQ(in.header().lent_at, 0U);
-  EXPECT_TRUE(out.complete());
-  EXPECT_TRUE(target == payload);
-}
-
-TEST(RingTest, APayloadThatWasWithdrawnIsNotFetched) {
-  LendingRing lending;
-  std::vector<std::byte> payload(LendingRing::kCapacity), target(LendingRing::kCapacity);
-  RingReceiveChannel receiver(*lending.ring, lending.doorbell, lending.memory.get());
-  OutgoingMessage out(1, Fingerprint(), 5, payload);
-  while (!out.is_written()) out.step(lending.sender);
-  lending.sender.withdraw();
-  IncomingMessage in;
-  while (!in.has_header()) in.step_header(receiver);
-  EXPECT_EQ(in.step_payload(receiver, target).bytes, 0U);
-  EXPECT_FALSE(in.complete());
-  EXPECT_TRUE(receiver.broken());
-}
-
-TEST(RingTest, MemoryThatIsGoneIsAnErrorOnlyWhereItWasNotWithdrawn) {
-  for (const bool is_withdrawn : {false, true}) {
-    LendingRing lending;
-    std::vector<std::byte> target(LendingRing::kCapacity);
-    RingReceiveChannel receiver(*lending.ring, lending.doorbell, lending.memory.get());
-    void* const memory =
-        ::mmap(nullptr, target.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    ASSERT_NE(memory, MAP_FAILED);
-    OutgoingMessage out(1, Fingerprint(), 5, {static_cast<std::byte*>(memory), target.size()});
-    while (!out.is_written()) out.step(lending.sender);
-    IncomingMessage in;
-    while (!in.has_header()) in.step_header(receiver);
-    if (is_withdrawn) lending.sender.withdraw();
-    ASSERT_EQ(::munmap(memory, target.size()), 0);
-    const auto error = error_of([&] { in.step_payload(receiver, target); });
-    EXPECT_EQ(error.has_value(), !is_withdrawn);
-    EXPECT_EQ(receiver.broken(), is_withdrawn);
-    EXPECT_FALSE(in.complete());
-  }
 }
 
 TEST(PeerMemoryTest, AnotherProcessIsReadWhileItLives) {
@@ -639,37 +433,6 @@ TEST(StartTest, ARankMapsAPeersHeapWhenItFirstNeedsIt) {
   // Neighbours may have become one.
   EXPECT_LE(after_barriers, 2 * kRanks);
   EXPECT_LT(descriptors, 10 * kRanks);
-}
-
-/// Whether two ranks bound to those CPUs before they join are in each other's way.
-Crowding crowding_of(const std::vector<int>& cpus) {
-  const auto store = rendezvous::make_hash_store();
-  std::vector<Crowding> found(2);
-  std::vector<std::thread> threads;
-  for (int rank : {0, 1}) {
-    threads.emplace_back([&, rank] {
-      const auto index = static_cast<std::size_t>(rank);
-      cpu_set_t set;
-      CPU_ZERO(&set);
-      CPU_SET(cpus[index], &set);
-      ASSERT_EQ(::sched_setaffinity(0, sizeof(set), &set), 0);
-      found[index] = World::create(test::group_options(store, rank, 2))->crowding();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(found[0], found[1]);
-  return found[0];
-}
-
-TEST(CpuShareTest, RanksThatAreBoundToACpuEachAreNotCrowded) {
-  cpu_set_t own;
-  ASSERT_EQ(::sched_getaffinity(0, sizeof(own), &own), 0);
-  std::vector<int> cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-    if (CPU_ISSET(cpu, &own)) cpus.push_back(cpu);
-  if (cpus.size() < 2 || base::cpu_quota()) GTEST_SKIP() << "needs two CPUs without a quota";
-  EXPECT_EQ(crowding_of({cpus[0], cpus[1]}), Crowding::alone);
-  EXPECT_EQ(crowding_of({cpus[0], cpus[0]}), Crowding::crowded);
 }
 
 TEST(LeakTest, SplitGroupsGiveTheirSharedMemoryBack) {

@@ -125,7 +125,9 @@ std::set<Taken> taken_from_posts(const SharedPlan& plan) {
       0, [](const Buffer&, const SharedPlan::Piece&, int) { ADD_FAILURE() << "combines parcels"; },
       [&](int peer, int place, const Buffer& output, const SharedPlan::Piece& piece) {
         EXPECT_EQ(piece.count, output.count);
-        if (peer != plan.rank()) parts.insert({peer, plan.offset_of(place, peer), output.data});
+        if (peer == plan.rank()) return;
+        const Taken part{peer, plan.offset_of(place, peer), output.data};
+        EXPECT_TRUE(parts.insert(part).second) << "twice from " << peer;
       });
   return parts;
 }

@@ -58,7 +58,7 @@ class Simulator {
   /// @param machines where not given, the way is the one that the algorithm chooses for ranks that
   /// have a machine each
   explicit Simulator(std::vector<Simulated> ranks, MachineLists machines = {},
-                     Way way_by_machines = Way::machines)
+                     Way way_by_machines = Way::machines, std::size_t transfer_bytes = 100)
       : ranks_(std::move(ranks)), machines_(std::move(machines)) {
     const bool chooses = machines_.empty();
     for (int rank = 0; chooses && rank < static_cast<int>(ranks_.size()); ++rank)
@@ -77,7 +77,7 @@ class Simulator {
       rank.shape.machines = &machines_;
       if (!chooses) {
         rank.shape.way = way_by_machines;
-        rank.shape.transfer_bytes = 100;
+        rank.shape.transfer_bytes = transfer_bytes;
       }
       rank.schedule = make_schedule(rank.shape);
       rank.scratch.assign(rank.schedule.scratch_bytes, -1000000);
@@ -190,6 +190,12 @@ std::vector<Simulated> ranks_of(int size, OpKind kind, int root) {
   return ranks;
 }
 
+MachineLists each_alone(int ranks) {
+  MachineLists lists;
+  for (int rank = 0; rank < ranks; ++rank) lists.push_back({rank});
+  return lists;
+}
+
 class ScheduleTest : public testing::TestWithParam<int> {
  protected:
   int size() const { return GetParam(); }
@@ -274,6 +280,22 @@ TEST_P(ScheduleTest, ReduceScatterSumsUnevenPieces) {
   }
   for (const Simulated& rank : Simulator(ranks).run())
     EXPECT_EQ(rank.outputs[0], sum_over_ranks(size(), rank.shape.rank, count_of(rank.shape.rank)));
+}
+
+// Pieces are shorter than parts, which differ, and some of which are empty.
+TEST_P(ScheduleTest, LongPartsOfAReduceScatterComeInPieces) {
+  const auto count = [](int rank) { return 3000 * count_of(rank); };
+  std::vector<Simulated> ranks = ranks_of(size(), OpKind::reduce_scatter, -1);
+  for (Simulated& rank : ranks) {
+    rank.outputs = {std::vector<int>(count(rank.shape.rank))};
+    for (int to = 0; to < size(); ++to)
+      rank.inputs.push_back(block(rank.shape.rank, to, count(to)));
+  }
+  const std::vector<Simulated> done = Simulator(ranks, each_alone(size()), Way::chunks, 4096).run();
+  for (const Simulated& rank : done) {
+    EXPECT_EQ(rank.outputs[0], sum_over_ranks(size(), rank.shape.rank, count(rank.shape.rank)));
+    EXPECT_LE(rank.schedule.scratch_bytes, static_cast<std::size_t>(size() - 1) * 4096);
+  }
 }
 
 TEST_P(ScheduleTest, AllToAllExchangesEveryPair) {
@@ -448,13 +470,13 @@ TEST_P(HierarchicalScheduleTest, BroadcastGivesEverybodyTheRootsElements) {
 
 TEST(HierarchicalScheduleMemoryTest, ScratchIsNoMoreThanAFewBuffers) {
   const std::int64_t count = 16 << 20;
-  const auto scratch = [&](OpKind kind, int machines, int ranks_of_each) {
+  const auto scratch = [&](OpKind kind, int machines, int ranks_of_each, Way way) {
     MachineLists lists(static_cast<std::size_t>(machines));
     for (int rank = 0; rank < machines * ranks_of_each; ++rank)
       lists[static_cast<std::size_t>(rank / ranks_of_each)].push_back(rank);
     CollectiveShape shape;
     shape.kind = kind;
-    shape.way = Way::machines;
+    shape.way = way;
     shape.machines = &lists;
     shape.size = machines * ranks_of_each;
     shape.root = 0;
@@ -470,8 +492,15 @@ TEST(HierarchicalScheduleMemoryTest, ScratchIsNoMoreThanAFewBuffers) {
   };
   for (const OpKind kind : {OpKind::all_reduce, OpKind::reduce, OpKind::reduce_scatter})
     for (const auto& [machines, ranks] : {std::pair{256, 1}, {128, 2}, {32, 8}, {2, 64}})
-      EXPECT_LE(scratch(kind, machines, ranks), 3 * 4 * static_cast<std::size_t>(count))
+      EXPECT_LE(scratch(kind, machines, ranks, Way::machines),
+                3 * 4 * static_cast<std::size_t>(count))
           << op_kind_name(kind) << " on " << machines << " machines of " << ranks;
+  // In chunks a piece of each other rank, however long the buffers are.
+  for (const OpKind kind : {OpKind::all_reduce, OpKind::reduce_scatter})
+    for (const int ranks : {2, 12, 64})
+      EXPECT_LE(scratch(kind, 1, ranks, Way::chunks),
+                static_cast<std::size_t>(ranks) * kTransferBytes)
+          << op_kind_name(kind) << " of " << ranks;
 }
 
 INSTANTIATE_TEST_SUITE_P(Machines, HierarchicalScheduleTest,

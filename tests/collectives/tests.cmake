@@ -28,8 +28,8 @@ if(DTRUN_HAVE_GLOO)
 endif()
 # Ranks are threads.
 dtrun_test(collectives/rank_tests LINKS dtrun_conformance dtrun_nccl_simulation dtrun_test_vectors PROCESSORS 2
-  SOURCES abort call_counters commons_door conformance cpu_parts direct disagreement failure group_calls group_table lanes lifelines monitored_barrier nccl_batch nccl_blocking nccl_conformance nccl_failure nccl_record
-    nccl_state overlap parcels process_group register_backend run_ahead shared_tensors short_messages shrink single_copy staged striped_channel subgroup tcp_channel vectors work ${gloo_tests} WITH ${gloo_files})
+  SOURCES abort call_counters commons_door conformance cpu_parts cpu_share crowd direct disagreement failure group_calls group_table lanes lifelines monitored_barrier nccl_batch nccl_blocking nccl_conformance nccl_failure nccl_record
+    nccl_state overlap parcels process_group register_backend ring run_ahead shared_tensors short_messages shrink single_copy staged striped_channel subgroup tcp_channel vectors work ${gloo_tests} WITH ${gloo_files})
 if(DTRUN_LONG_TESTS AND DTRUN_SANITIZE STREQUAL "")
   dtrun_test(collectives/long_tests LINKS dtrun_rank_support PROCESSORS 2 LABEL long TIMEOUT 600 COMPUTES SOURCES huge)
 endif()

@@ -83,6 +83,7 @@ void RankProcesses::run_rank(int rank, int size, const RankOptions& options, con
       ::_exit(3);
     const std::shared_ptr<rendezvous::Store> store =
         rendezvous::connect_tcp_store({.host = "127.0.0.1", .port = port});
+    if (options.cpus != 0) bind_to_cpus(options.cpus);
     GroupOptions group = group_options(store, rank, size, options);
     group.job_page = job_page_;
     group.local_rank = rank;

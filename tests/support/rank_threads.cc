@@ -1,6 +1,7 @@
 #include "support/rank_threads.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <numeric>
 #include <thread>
@@ -37,6 +38,15 @@ GroupOptions group_options(std::shared_ptr<rendezvous::Store> store, int rank, i
   return group;
 }
 
+void bind_to_cpus(int cpus) {
+  cpu_set_t own, few;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(own), &own), 0);
+  CPU_ZERO(&few);
+  for (std::size_t cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&few) < cpus; ++cpu)
+    if (CPU_ISSET(cpu, &own)) CPU_SET(cpu, &few);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof(few), &few), 0);
+}
+
 std::shared_ptr<rendezvous::JobPage> page_of_ranks(int size) {
   const auto page = std::make_shared<rendezvous::JobPage>(rendezvous::JobPage::create(size));
   for (int rank = 0; rank < size; ++rank) page->slot(rank).global_rank = rank;
@@ -52,6 +62,7 @@ std::vector<std::optional<Thrown>> run_failing_ranks(int size, const RankOptions
     threads.emplace_back([&, rank] {
       std::optional<Thrown>& mine = thrown[static_cast<std::size_t>(rank)];
       try {
+        if (options.cpus != 0) bind_to_cpus(options.cpus);
         const ProcessGroup group = ProcessGroup::create(group_options(store, rank, size, options));
         const std::shared_ptr<tensors::HostAllocator> memory =
             options.shared_memory ? group.shared_memory() : nullptr;

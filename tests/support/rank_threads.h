@@ -24,12 +24,18 @@ struct RankOptions {
   std::string costs = {};
   /// The body's tensors lie in the group's shared memory.
   bool shared_memory = false;
+  /// The ranks are bound to so many of the CPUs that the test may use, so that they share cores
+  /// also on a large machine; 0: to none.
+  int cpus = 0;
   /// Where the ranks show what they do; null: nowhere.
   std::shared_ptr<rendezvous::JobPage> job_page = nullptr;
 };
 
 /// A job page on which each rank has the slot of its number.
 std::shared_ptr<rendezvous::JobPage> page_of_ranks(int size);
+
+/// The calling thread, and those that it will start, run on the first of its CPUs only.
+void bind_to_cpus(int cpus);
 
 /// Group options of one rank.
 collectives::GroupOptions group_options(std::shared_ptr<rendezvous::Store> store, int rank,

@@ -30,6 +30,7 @@ class CollectiveOperation : public Operation {
   bool relays() const override { return schedule_.relays; }
   bool by_messages() const override { return !parcels_; }
   std::uint64_t bytes() const override { return bytes_; }
+  void let_go() override { scratch_.reset(); }
   std::span<const Buffer> reads() const override { return inputs_; }
   std::span<const Buffer> writes() const override { return outputs_; }
 

@@ -34,7 +34,7 @@ constexpr std::size_t round_up(std::size_t value) {
 // Ranks of different builds must not look into each other's memory: the sizes of all that lies
 // there tell most of them apart.
 constexpr std::uint64_t kLayout = sizeof(Cell) | sizeof(GroupTable) << 16 |
-                                  std::uint64_t{sizeof(MemberLine)} << 40 | std::uint64_t{5} << 56;
+                                  std::uint64_t{sizeof(MemberLine)} << 40 | std::uint64_t{6} << 56;
 
 std::size_t table_offset(std::size_t header_bytes, std::size_t ranks) {
   return round_up(header_bytes) + round_up(ranks * sizeof(Cell));

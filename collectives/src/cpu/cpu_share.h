@@ -31,28 +31,34 @@ class CpuShare {
     return threads * here <= cpus_of_all() && !(quota_ && threads * in_cgroup > quota_->cpus);
   }
 
-  /// How many of the CPUs the ranks of the machine have together, at least 1. The same on all of
-  /// them: by what each has written of itself. After all have.
+  /// How many of the CPUs the ranks of the machine have together, at least 1: as if each had as
+  /// much of its quota as the one that has the least. Ranks that are bound to a few of the CPUs
+  /// count as if each ran on all. The same on all ranks: by what each has written of itself. After
+  /// all have.
   template <typename Shares>
   int cores_of_all(int ranks, Shares shares) const {
     int here = 0;
     for (int rank = 0; rank < ranks; ++rank) here += shares(rank) ? 1 : 0;
     double cores = cpus_of_all();
-    for (int rank = 0; rank < ranks; ++rank)
-      if (shares(rank)) cores = std::min(cores, here * cpus_of_quota(rank, ranks, shares));
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Cell& cell = commons_.cell(rank);
+      if (!shares(rank) || cell.quota_cgroup.load() == 0) continue;
+      // Multiplied first: a third of a CPU for each of three is one.
+      const double of_cgroup = cell.quota_cpus.load() * here;
+      cores = std::min(cores, of_cgroup / under_quota_of(rank, ranks, shares));
+    }
     return std::max(1, static_cast<int>(cores));
   }
 
  private:
-  /// What that rank's quota leaves for each rank under it; a whole machine where it has none.
+  /// How many ranks are in that rank's cgroup.
   template <typename Shares>
-  double cpus_of_quota(int of_rank, int ranks, Shares shares) const {
+  int under_quota_of(int of_rank, int ranks, Shares shares) const {
     const std::uint64_t cgroup = commons_.cell(of_rank).quota_cgroup.load();
-    if (cgroup == 0) return cpus_of_all();
-    int in_cgroup = 0;
+    int count = 0;
     for (int rank = 0; rank < ranks; ++rank)
-      if (shares(rank) && commons_.cell(rank).quota_cgroup.load() == cgroup) ++in_cgroup;
-    return commons_.cell(of_rank).quota_cpus.load() / in_cgroup;
+      if (shares(rank) && commons_.cell(rank).quota_cgroup.load() == cgroup) ++count;
+    return count;
   }
   /// CPUs on which at least one of the ranks may run.
   int cpus_of_all() const;

@@ -146,14 +146,11 @@ void DeliverySteps::give_whole(int peer, SendChannel& channel, Bytes part, const
 
 bool DeliverySteps::take_whole(int peer, ReceiveChannel& channel, std::span<std::byte> target,
                                const Fingerprint& print, GroupChannels& channels) {
-  const std::byte* const front = channel.front(sizeof(MessageHeader));
-  if (front == nullptr) return false;
-  MessageHeader header;
-  std::memcpy(&header, front, sizeof(header));
-  if (!announces(header, target.size(), print)) return false;
-  channel.read_behind(sizeof(header), target);
-  channels.count_received(peer, kLane, {sizeof(header) + target.size(), target.size()});
-  return true;
+  const Progress taken = take_whole_message(channel, target, [&](const MessageHeader& header) {
+    return announces(header, target.size(), print);
+  });
+  if (taken.bytes != 0) channels.count_received(peer, kLane, taken);
+  return taken.bytes != 0;
 }
 
 bool DeliverySteps::receive_message(int peer, ReceiveChannel& channel, std::span<std::byte> target,

@@ -50,11 +50,10 @@ class DeliverySteps {
   /// @throws as Parcels::take()
   bool receive(const Deliveries& all, const CollectiveView& collective, GroupChannels& channels);
 
-  /// One message of a call that has no other, without the state of one that is under way.
-  /// @param channel which has_room() for it
+  /// Writes a whole message at once. @param channel which has_room() for it
   static void give_whole(int peer, SendChannel& channel, Bytes part, const Fingerprint& print,
                          GroupChannels& channels);
-  /// The same of one that has come. @param channel which has() it
+  /// Takes a message that has come whole. @param channel which has() it
   /// @return false: it is not the awaited one, or its header not in one piece; nothing was done
   static bool take_whole(int peer, ReceiveChannel& channel, std::span<std::byte> target,
                          const Fingerprint& print, GroupChannels& channels);

@@ -57,9 +57,7 @@ GroupEngine::GroupEngine(std::shared_ptr<World> world, GroupSpec spec, Deadline:
       timeout_(timeout),
       channels_(*world_, spec_),
       machine_lists_(collectives::machine_lists(machines())),
-      place_{size(), static_cast<int>(machine_lists_.size()),
-             channels_.meeting(Lane::prompt).possible() ? Sharing::all : Sharing::not_all,
-             (size() - 1) / world_->cores() + 1},
+      place_(find_place()),
       has_posts_(size() > 1 && place_.sharing == Sharing::all),
       most_beside_posts_(most_beside_posts(size(), world_->costs().limits())),
       point_to_point_(spec_.rank, static_cast<int>(spec_.world_ranks.size()),
@@ -86,6 +84,14 @@ std::vector<int> GroupEngine::machines() const {
     machines.push_back(numbers.try_emplace(name, static_cast<int>(numbers.size())).first->second);
   }
   return machines;
+}
+
+GroupPlace GroupEngine::find_place() {
+  GroupPlace place{size(), static_cast<int>(machine_lists_.size())};
+  if (!channels_.meeting(Lane::prompt).possible()) return place;
+  place.sharing = Sharing::all;
+  place.ranks_per_core = (size() - 1) / world_->cores() + 1;
+  return place;
 }
 
 /// Called before any lock is taken: in a forked child a lock may be held by a thread that does not

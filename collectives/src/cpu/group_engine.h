@@ -111,6 +111,8 @@ class GroupEngine : public GroupListener,
   bool says_ways() const { return says_ways_; }
   void log_way(const CollectiveView& collective, const Situation& situation, Way way) const;
   void log_in_place(const Fingerprint& fingerprint) const;
+  /// Of a call that could have gone in place. @param way by which it goes
+  void log_elsewhere(const Fingerprint& fingerprint, Way way) const;
   Meeting& meeting(Lane lane) { return channels_.meeting(lane); }
   /// A blocking collective by posts, parcels or short messages, without an Operation unless
   /// somebody is late. @return false: it goes another way, nothing was done
@@ -234,6 +236,8 @@ class GroupEngine : public GroupListener,
   bool idle() const {
     return collectives_[0].empty() && collectives_[1].empty() && point_to_point_.idle();
   }
+  /// Of the members, once the channels are there.
+  GroupPlace find_place();
   bool has_connections() const { return place_.sharing != Sharing::all; }
   std::deque<std::shared_ptr<Operation>>& collectives(Lane lane) {
     return collectives_[static_cast<std::size_t>(lane)];

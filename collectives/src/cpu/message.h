@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <utility>
@@ -35,6 +36,22 @@ struct Progress {
     return *this;
   }
 };
+
+/// Takes a message that has come whole, where its header is the awaited one. Without the state of
+/// one that is under way. @param channel which has() header and payload, and begins with that
+/// @param is_awaited of the header @return what was taken; nothing: the header is another one, or
+/// does not lie in one piece
+template <typename IsAwaited>
+Progress take_whole_message(ReceiveChannel& channel, std::span<std::byte> target,
+                            IsAwaited is_awaited) {
+  const std::byte* const front = channel.front(sizeof(MessageHeader));
+  if (front == nullptr) return {};
+  MessageHeader header;
+  std::memcpy(&header, front, sizeof(header));
+  if (!is_awaited(header)) return {};
+  channel.read_behind(sizeof(header), target);
+  return {sizeof(header) + target.size(), target.size()};
+}
 
 class OutgoingMessage {
  public:

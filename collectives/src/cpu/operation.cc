@@ -46,6 +46,7 @@ void Operation::complete(std::exception_ptr error) {
   call_.finish = nullptr;
   callbacks_ = settle(error_, std::move(call_.keep_alive));
   call_.keep_alive.reset();
+  let_go();
   call_.timer.end(error_ ? CallTimer::Outcome::failed : CallTimer::Outcome::done);
   done_.store(true, std::memory_order_release);
 }

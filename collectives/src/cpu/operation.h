@@ -59,6 +59,8 @@ class Operation : public Work::State {
   bool conflicts_with(const Operation& other) const;
   /// The operation is over: with an error, or well.
   void complete(std::exception_ptr error = nullptr);
+  /// Gives back the memory of its own once it is over: the caller may keep its Work for long.
+  virtual void let_go() {}
   /// Once it is over: runs the callbacks behind it, which the engine's lock must not be held for.
   /// Empty: there are none.
   std::function<void()> take_callbacks() { return std::exchange(callbacks_, nullptr); }

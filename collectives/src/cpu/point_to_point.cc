@@ -84,14 +84,10 @@ Taken PointToPoint::receive_now(const ShortMessage& message, GroupChannels& chan
   };
   // In one look, as a rule.
   if (!peer.incoming.is_begun() && channel->has(sizeof(MessageHeader) + bytes)) {
-    if (const std::byte* const front = channel->front(sizeof(MessageHeader))) {
-      MessageHeader header;
-      std::memcpy(&header, front, sizeof(header));
-      if (is_awaited(header)) {
-        channel->read_behind(sizeof(header), target);
-        count({sizeof(header) + bytes, bytes});
-        return Taken::done;
-      }
+    const Progress taken = take_whole_message(*channel, target, is_awaited);
+    if (taken.bytes != 0) {
+      count(taken);
+      return Taken::done;
     }
   }
   if (!peer.incoming.has_header()) count(peer.incoming.step_header(*channel));

@@ -22,9 +22,10 @@ SharedOperation::SharedOperation(const std::shared_ptr<GroupEngine>& engine, Col
       late_(meeting_) {}
 
 void SharedOperation::begin_rest() {
+  const Way way = way_of_messages(situation_);
+  if (engine().says_ways()) engine().log_elsewhere(fingerprint(), way);
   Collective collective{inputs_, outputs_, {.fingerprint = fingerprint()}};
-  rest_ = make_collective_operation(shared_engine(), std::move(collective), situation_,
-                                    way_of_messages(situation_));
+  rest_ = make_collective_operation(shared_engine(), std::move(collective), situation_, way);
 }
 
 bool SharedOperation::step_rest(GroupChannels& channels) {

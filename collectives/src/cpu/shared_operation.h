@@ -1,5 +1,5 @@
 // SharedOperation: a collective whose members share memory, in flight: a SharedPlan, carried out
-// step by step. One in place of which the buffers lie elsewhere goes on by messages.
+// step by step. Where that ends because the buffers lie elsewhere, it goes on by messages.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,9 @@ class SharedOperation : public Operation {
   std::vector<int> missing() const override;
   std::uint64_t bytes() const override { return bytes_; }
   bool by_messages() const override { return false; }
-  bool relays() const override { return rest_ && rest_->relays(); }
+  void let_go() override {
+    if (rest_) rest_->let_go();
+  }
   bool shows_memory() const override { return plan_.meets_all() && steps_.shown() && !rest_; }
   std::span<const Buffer> reads() const override { return inputs_; }
   std::span<const Buffer> writes() const override { return outputs_; }

@@ -25,7 +25,7 @@ namespace dtrun::collectives::cpu {
 
 class SharedPlan {
  public:
-  /// @param way post, stages or in_place
+  /// @param way post, stages or in_place_or_messages
   SharedPlan(const CollectiveView& collective, int rank, const Situation& situation, Way way)
       : SharedPlan(collective, rank, situation.place.ranks, situation.bytes, situation.item_bytes,
                    way) {
@@ -94,7 +94,7 @@ class SharedPlan {
   }
   Way way() const { return way_; }
   /// Whether everybody meets everybody before any bytes are taken, and all may be read in place.
-  bool meets_all() const { return way_ == Way::stages || way_ == Way::in_place; }
+  bool meets_all() const { return way_ == Way::stages || way_ == Way::in_place_or_messages; }
   std::int64_t steps() const { return steps_; }
   std::size_t item_bytes() const { return item_bytes_; }
 

@@ -85,6 +85,12 @@ void GroupEngine::log_in_place(const Fingerprint& fingerprint) const {
                    fingerprint.describe());
 }
 
+void GroupEngine::log_elsewhere(const Fingerprint& fingerprint, Way way) const {
+  base::log::debug(base::log::Component::kCollectives,
+                   "group '{}': {} goes on by {}, because not all lies in shared tensors",
+                   spec_.name, fingerprint.describe(), way_name(way));
+}
+
 bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration timeout) {
   if (collective.peers != nullptr)
     return pass_one_now(collective, timeout) || deliver_now(collective, nullptr, timeout);
