@@ -256,6 +256,33 @@ TEST(ProductsTest, AnInfiniteFactorMeetsNoParts) {
   });
 }
 
+TEST(ProductsTest, AProductThatEachRankHasCountsOnceBesidePartsOfASum) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2});
+    const Placements whole = {Replicate(), Replicate()};
+    const Tensor x = ones({2, 4}, mesh, whole), y = ones({4, 2}, mesh, whole);
+    const Tensor cut_x = ones({2, 4}, mesh, {Replicate(), Shard(1)});
+    const Tensor cut_y = ones({4, 2}, mesh, {Replicate(), Shard(0)});
+    const Tensor sum = Tensor::from_local(ones({2}), mesh, {Partial(), Partial()});
+    for (const Tensor& each : {x, y, cut_x, cut_y, sum}) each.requires_grad_();
+    const auto expect_once = [&](const Tensor& a, const Tensor& b, ProductSum factors) {
+      const CommCounter counter;
+      const Tensor result = addmm(sum, a, b, factors);
+      EXPECT_EQ(result.placements(), (Placements{Partial(), Partial()}));
+      result.sum().backward();
+      EXPECT_EQ(counter.get_total_counts(), 0);
+      const double right = 4 * factors.alpha.to_double() + 4 * factors.beta.to_double();
+      EXPECT_EQ(result.full_tensor().to_vector(), Values(4, right));
+    };
+    expect_once(x, y, {});
+    expect_once(x, y, {.beta = 3, .alpha = -2});
+    expect_once(x, y, {.beta = 0});
+    expect_once(cut_x, cut_y, {.beta = 2});
+    EXPECT_EQ(sum.grad().full_tensor().to_vector(), Values(2, 2 * (1 + 3 + 0 + 2)));
+    EXPECT_EQ(x.grad().full_tensor().to_vector(), Values(8, 2 * (1 - 2 + 1)));
+  });
+}
+
 TEST(ComposedViewsTest, ChunksAreAsManyAsTorchGives) {
   const auto sizes = [](const Tensor& x, int chunks) {
     std::vector<std::int64_t> found;

@@ -69,12 +69,16 @@ OpNodeBase::OpNodeBase(std::string_view name, std::span<const Tensor* const> inp
 
 namespace {
 
-bool is_partial(const Spec& spec) {
-  return without_partials(spec.layout()) != spec.layout();
-}
-
 std::int64_t parts_of(const Spec& spec) {
   return sharding::parts_of(spec.layout(), spec.mesh().shape());
+}
+
+/// Whether a sum is due there that is not due yet here.
+bool adds_partials(const Spec& from, const Spec& to) {
+  for (std::size_t axis = 0; axis < to.layout().axes(); ++axis) {
+    if (to.layout().is_partial(axis) && from.layout().differs_on(axis, to.layout())) return true;
+  }
+  return false;
 }
 
 /// Whether the way from one to the other takes more than cutting.
@@ -97,7 +101,8 @@ std::vector<Brought> brought_inputs(const PreparedCall& call, std::span<const Te
   for (std::size_t i = 0; i < inputs.size() && i < 32; ++i) {
     const Spec &own = inputs[i]->spec(), &given = call.inputs[i];
     if ((saves.inputs >> i & 1U) == 0 || !own || own == given) continue;
-    if (!is_partial(given) && comes_from_others(own, given) && parts_of(given) >= parts_of(own))
+    if (!adds_partials(own, given) && comes_from_others(own, given) &&
+        parts_of(given) >= parts_of(own))
       brought.push_back({i, Tensor(given, call.locals[i])});
   }
   return brought;

@@ -32,6 +32,7 @@ struct Operand {
   Indices indices;
   bool wants_gradient = false;  ///< and the way back is counted
   bool is_saved = false;        ///< for the gradients of the others
+  bool is_added = false;        ///< to what the others give: their gradients do not depend on it
 };
 /// What the rules need to know of an operation.
 struct Operation {

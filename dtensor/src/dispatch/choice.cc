@@ -318,8 +318,10 @@ class Chooser {
         continue;
       }
       if (!choice.inputs[operand].is_replicate(axis)) continue;
-      for (const Layout& other : choice.inputs) {
-        if (!other.is_replicate(axis)) gradient.set(axis, Partial());
+      for (std::size_t i = 0; i < choice.inputs.size(); ++i) {
+        const Layout& other = choice.inputs[i];
+        const bool is_sum = operation_.inputs[i].is_added && other.is_partial(axis);
+        if (!other.is_replicate(axis) && !is_sum) gradient.set(axis, Partial());
       }
     }
     return gradient;

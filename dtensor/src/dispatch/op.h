@@ -71,7 +71,6 @@ enum class PartialGradient { reduced, passed_on };
 /// What a call's layouts are chosen by.
 enum class Weighed {
   forward,         ///< what it costs to bring the operands there
-  in_place,        ///< where it writes into a tensor, as there_and_back
   there_and_back,  ///< also what it costs to bring gradients back, and the result into a tensor
   both_ways,       ///< and the result where a module around it wishes it
 };

@@ -101,6 +101,7 @@ Rules& Rules::additive() {
 }
 
 Rules& Rules::added(std::size_t input) {
+  operation_.inputs[input].is_added = true;
   for (sharding::AxisRule& rule : rules_)
     if (rule.output.is_partial()) rule.inputs[input] = rule.output;
   return *this;

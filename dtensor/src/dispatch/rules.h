@@ -53,7 +53,7 @@ class Rules {
   Rules& linear(std::size_t input);
 
   /// Of the rules so far: this input is added to what the others give, so where the result is
-  /// Partial, it is so, too.
+  /// Partial, it is so, too. The other inputs' gradients do not depend on it.
   Rules& added(std::size_t input);
 
   /// Adds one combination.

@@ -115,7 +115,8 @@ Meta sum_meta(Metas in, const Weights&) {
   return {std::move(product), in[0].dtype};
 }
 
-/// As a product's. Where that is Partial, each rank adds a part of the sum.
+/// As a product's. Where that is Partial, each rank adds a part of the sum. Of a product that each
+/// rank has whole, the first one's counts beside the parts of a sum.
 void sum_rules(Rules& r, Metas in, const Weights& weights) {
   sharding::Operation operation = product_of(in.subspan(1));
   const std::size_t dims = in[0].shape.size();
@@ -126,7 +127,30 @@ void sum_rules(Rules& r, Metas in, const Weights& weights) {
   }
   operation.inputs.insert(operation.inputs.begin(), {in[0].shape, in[0].dtype, std::move(sum)});
   r.einsum(std::move(operation)).cut_all().linear(1).linear(2).added(0);
+  r.also({Partial(), Replicate(), Replicate()}, Partial());
   if (weights.factor == Factor::infinite) r.drop_partial();
+}
+
+/// Whether the result is added up along an axis where another rank's product counts.
+bool is_product_of_another(const Site& site) {
+  if (!site.output || site.output.is_outside()) return false;
+  const Layout& output = site.output.layout();
+  for (std::size_t axis = 0; axis < output.axes(); ++axis) {
+    const bool is_whole =
+        site.inputs[1].layout().is_replicate(axis) && site.inputs[2].layout().is_replicate(axis);
+    if (is_whole && output.is_partial(axis) && site.output.mesh().coordinate()[axis] != 0)
+      return true;
+  }
+  return false;
+}
+
+LocalTensor sum_of_parts(Locals in, const Weights&, const tensors::ProductSum& factors,
+                         const Site& site) {
+  if (!is_product_of_another(site)) return tensors::add_matmul(in[0], in[1], in[2], factors);
+  const Shape& shape = site.output.local_box().shape;
+  // 0 times nan is 0 here, as in add_matmul.
+  if (factors.beta.to_double() == 0) return tensors::zeros(shape, {in[0].dtype(), in[0].device()});
+  return tensors::mul(in[0], factors.beta).expand(shape).clone();
 }
 
 Tensor times(const Tensor& a, Scalar factor) {
@@ -141,15 +165,13 @@ Tensors sum_gradients(const Context<Weights, tensors::ProductSum>& c) {
   return {of_sum, times(of_product[0], factors.alpha), times(of_product[1], factors.alpha)};
 }
 
-constexpr Op<Weights, tensors::ProductSum> kAddMatmul{
-    .name = "add_matmul",
-    .meta = sum_meta,
-    .rules = sum_rules,
-    .local = [](Locals in, const Weights&, const tensors::ProductSum& factors,
-                const Site&) { return tensors::add_matmul(in[0], in[1], in[2], factors); },
-    .backward = sum_gradients,
-    .saves = saves_inputs(1, 2),
-    .weighed = Weighed::both_ways};
+constexpr Op<Weights, tensors::ProductSum> kAddMatmul{.name = "add_matmul",
+                                                      .meta = sum_meta,
+                                                      .rules = sum_rules,
+                                                      .local = sum_of_parts,
+                                                      .backward = sum_gradients,
+                                                      .saves = saves_inputs(1, 2),
+                                                      .weighed = Weighed::both_ways};
 
 /// PyTorch truncates a product's factors, where it refuses others.
 Scalar factor_for(DType dtype, Scalar factor) {

@@ -27,7 +27,7 @@ constexpr Op<> kAdd{
               c.needs(1) ? back_to(c, 1, c.grad()) : Tensor()};
     },
     .partial_gradient = PartialGradient::passed_on,
-    .weighed = Weighed::in_place};
+    .weighed = Weighed::there_and_back};
 
 constexpr Op<> kSub{
     .name = "sub",
@@ -40,7 +40,7 @@ constexpr Op<> kSub{
               c.needs(1) ? back_to(c, 1, neg(c.grad())) : Tensor()};
     },
     .partial_gradient = PartialGradient::passed_on,
-    .weighed = Weighed::in_place};
+    .weighed = Weighed::there_and_back};
 
 constexpr Op<> kMul{
     .name = "mul",
