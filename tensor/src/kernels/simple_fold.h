@@ -156,7 +156,14 @@ void simple_panel(void* states, const char* data, std::int64_t row_step, std::in
   while (used / 2 >= count) used /= 2;
   std::fill_n(lanes, used * width, neutral<Op, A>());
   const std::int64_t step = kFoldLanes * row_step;
-  for (std::int64_t first = 0; first < count; first += kRows * kFoldLanes) {
+  std::int64_t first = 0;
+  // Where rows follow each other, those of all lanes are one. Of words, in a row's own order only.
+  if (row_step == width * static_cast<std::int64_t>(sizeof(T)) &&
+      (!kByWords<Op, T> || width % kFoldLanes == 0)) {
+    for (; first + kRows * kFoldLanes <= count; first += kRows * kFoldLanes)
+      fold_rows_into<Op, kRows, A, T>(lanes, data + first * row_step, step, kFoldLanes * width);
+  }
+  for (; first < count; first += kRows * kFoldLanes) {
     for (std::int64_t lane = 0; lane < std::min(kFoldLanes, count - first); ++lane) {
       A* const own = lanes + lane * width;
       std::int64_t i = first + lane;

@@ -7,8 +7,10 @@
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/reduction.h"
 #include "kernels/sum_kernel.h"
+#include "kernels/transpose_kernel.h"
 #include "loops/dim_walk.h"
 #include "loops/thread_pool.h"
+#include "multiversion.h"
 #include "ops/map_call.h"
 
 namespace dtrun::tensors {
@@ -67,6 +69,42 @@ void scan_short_lines(const Scan& scan, const ScanLine* lines, int count, double
   for (; line < count; ++line) scan_beside<Op, 1>(lines + line, scan.length, neutral);
 }
 
+/// Such lines, one behind the other, are turned: then each element's neighbours are those of other
+/// lines, and none waits for another.
+constexpr int kTurnedLines = 64;
+constexpr std::int64_t kTurnedColumns = 16;
+constexpr int kLinesInRegisters = 16;
+
+template <typename Op>
+DTRUN_MULTIVERSION void scan_columns(float* columns, double* running, std::int64_t count) {
+  for (int first = 0; first < kTurnedLines; first += kLinesInRegisters) {
+    double own[kLinesInRegisters];
+    for (int line = 0; line < kLinesInRegisters; ++line) own[line] = running[first + line];
+    float* column = columns + first;
+    for (std::int64_t i = 0; i < count; ++i, column += kTurnedLines) {
+      for (int line = 0; line < kLinesInRegisters; ++line) {
+        own[line] = Op::apply(own[line], static_cast<double>(column[line]));
+        column[line] = static_cast<float>(own[line]);
+      }
+    }
+    for (int line = 0; line < kLinesInRegisters; ++line) running[first + line] = own[line];
+  }
+}
+/// kTurnedLines lines. @param length a multiple of kTurnedSquare
+template <typename Op>
+void scan_turned(float* target, const float* source, std::int64_t length, double neutral) {
+  alignas(64) float columns[kTurnedColumns * kTurnedLines];
+  double running[kTurnedLines];
+  std::fill_n(running, kTurnedLines, neutral);
+  for (std::int64_t first = 0; first < length; first += kTurnedColumns) {
+    const std::int64_t count = std::min(kTurnedColumns, length - first);
+    transpose_rows(columns, kTurnedLines, source + first, length, kTurnedLines, count,
+                   kTurnedLines);
+    scan_columns<Op>(columns, running, count);
+    transpose_rows(target + first, length, columns, kTurnedLines, count, kTurnedLines, count);
+  }
+}
+
 template <typename Op, typename A>
 void scan_lines(const Scan& scan, const ScanLine* lines, int count, A neutral) {
   A values[kScanLines][kScanBlock];
@@ -114,6 +152,10 @@ class LineStarts {
       const auto place = static_cast<std::size_t>(d);
       if (d != dim) others_.add(a.shape()[place], a.strides()[place] * size);
     }
+  }
+  /// Whether each begins so many bytes behind the one before.
+  bool are_apart_by(std::int64_t bytes) const {
+    return others_.is_one_run() && others_.inner_step() == bytes;
   }
   char* operator[](std::int64_t line) const {
     return data_ + (others_.is_one_run() ? line * others_.inner_step() : others_.offset(line));
@@ -164,12 +206,20 @@ LocalTensor scan(const LocalTensor& a, int dim, int neutral, ScanFrom from) {
                  copy_kernel(result, compute)};
   const ScanShort short_lines = scan_short<Op>(way, a.dtype(), result);
   const LineStarts sources(a, along, first_of(a)), targets(out, along, first_of(out));
+  const std::int64_t line_bytes = length * static_cast<std::int64_t>(item_size(result));
+  const bool turned = short_lines != nullptr && length % kTurnedSquare == 0 &&
+                      sources.are_apart_by(line_bytes) && targets.are_apart_by(line_bytes);
   const ShapesOnly shapes_only = shapes_only_for(out.dtype());
   const std::int64_t lines = a.numel() / length;
   const std::int64_t grain = std::max<std::int64_t>(1, 16384 / length);
   parallel_for(lines, (grain + kScanLines - 1) / kScanLines * kScanLines,
                [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t i = begin; i < end; i += kScanLines) {
+                 std::int64_t i = begin;
+                 for (; turned && i + kTurnedLines <= end; i += kTurnedLines) {
+                   scan_turned<Op>(reinterpret_cast<float*>(targets[i]),
+                                   reinterpret_cast<const float*>(sources[i]), length, neutral);
+                 }
+                 for (; i < end; i += kScanLines) {
                    const int count = static_cast<int>(std::min<std::int64_t>(kScanLines, end - i));
                    ScanLine group[kScanLines];
                    for (int line = 0; line < count; ++line) {
