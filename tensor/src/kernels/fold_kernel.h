@@ -36,8 +36,10 @@ struct FoldKernel {
   void (*join)(void* states, std::int64_t blocks, std::int64_t width);
   /// @param states nullptr: of no elements
   void (*finish)(void* results, const void* states, std::int64_t width, const FoldNumbers& numbers);
-  /// Four blocks of `count` elements at once, `step` bytes apart; nullptr where there is none.
-  void (*four)(void* states, const char* data, std::int64_t step, std::int64_t count) = nullptr;
+  /// `fours` times four blocks of `count` elements at once, all `step` bytes apart; nullptr where
+  /// there is none.
+  void (*four)(void* states, const char* data, std::int64_t step, std::int64_t count,
+               std::int64_t fours) = nullptr;
   /// `width` blocks at once, element i of all of them in the row at data + i * row_step (bytes);
   /// nullptr where there is none. @param first as block()'s
   void (*panel)(void* states, const char* data, std::int64_t row_step, std::int64_t count,

@@ -11,20 +11,16 @@
 
 #include "arithmetic.h"
 #include "element.h"
-#include "kernels/extreme.h"
+#include "kernels/extreme_lanes.h"
 #include "kernels/fetch_ahead.h"
+#include "kernels/fold_in_order.h"
 #include "kernels/fold_kernel.h"
 #include "kernels/fold_pairs.h"
+#include "kernels/lane_tree.h"
 #include "kernels/vector_math.h"
 #include "multiversion.h"
 
 namespace dtrun::tensors {
-
-template <typename Op>
-constexpr std::int64_t kLanesOf = kFoldLanes;
-/// Their order does not matter: as many as hide the time of one comparison.
-template <typename Order>
-constexpr std::int64_t kLanesOf<Extreme<Order>> = 64;
 
 // What becomes of an element before. on(): the same of a vector of elements.
 struct Itself {
@@ -124,27 +120,6 @@ ComputeType<T> fold_in_lanes(const T* data, std::int64_t count, Map map) {
   return combine_lanes<Op, kCount>(lanes);
 }
 
-/// Of four runs, each as combine_lanes combines them. Inline in the loop before it: then the lanes
-/// are in registers still. Sums of 64 MiB by two threads took 1.19 ms so, and 1.28 before.
-template <typename Op, typename A>
-[[gnu::always_inline]] inline void combine_lanes_of_four(A* states, const A* lanes) {
-  static_assert(kFoldLanes == 16 && kFoldsAtOnce == 4);
-  A eight[32], four[16];
-  for (std::int64_t run = 0; run < 4; ++run) {
-    for (std::int64_t i = 0; i < 8; ++i)
-      eight[8 * run + i] = Op::apply(lanes[16 * run + i], lanes[16 * run + 8 + i]);
-  }
-  // From here on the runs lie side by side.
-  for (std::int64_t run = 0; run < 4; ++run) {
-    for (std::int64_t i = 0; i < 4; ++i)
-      four[4 * i + run] = Op::apply(eight[8 * run + i], eight[8 * run + 4 + i]);
-  }
-  for (std::int64_t run = 0; run < 4; ++run) {
-    states[run] =
-        Op::apply(Op::apply(four[run], four[8 + run]), Op::apply(four[4 + run], four[12 + run]));
-  }
-}
-
 /// @param states of the lanes, right where no elements are left behind them
 template <typename Op, typename A, typename T, typename Map>
 DTRUN_MULTIVERSION void fill_lanes_of_four(A* lanes, A* states, const T* data, std::int64_t step,
@@ -179,8 +154,8 @@ template <typename Op, typename Map, typename A>
 DTRUN_WITH_AVX2 void fill_lanes_by_pairs(A* lanes, A* states, const A* data, std::int64_t step,
                                          std::int64_t groups) {
   constexpr std::int64_t kPair = kFoldsAtOnce / 2;
-  fill_lanes_of_two<Op, Map>(lanes, data, step, groups);
-  fill_lanes_of_two<Op, Map>(lanes + kPair * kFoldLanes, data + kPair * step, step, groups);
+  fill_lanes_of<Op, Map, kPair, 32>(lanes, data, step, groups);
+  fill_lanes_of<Op, Map, kPair, 32>(lanes + kPair * kFoldLanes, data + kPair * step, step, groups);
   combine_lanes_of_four<Op>(states, lanes);
 }
 #endif
@@ -233,6 +208,8 @@ template <typename Op, typename T, typename Map>
 void fill_four(T* lanes, T* states, const T* data, std::int64_t step, std::int64_t groups,
                Map map) {
 #if defined(__x86_64__)
+  if (reads_best_in_order())
+    return fill_lanes_in_order<Op, Map>(lanes, states, data, step, groups, 1);
   if (reads_by_pairs()) return fill_lanes_by_pairs<Op, Map>(lanes, states, data, step, groups);
 #endif
   fill_lanes_of_four<Op>(lanes, states, data, step, groups, fetch_ahead(step, kFoldLanes), map);
@@ -257,49 +234,20 @@ void fold_four(ComputeType<T>* states, const T* data, std::int64_t step, std::in
   }
 }
 
-/// What one instruction chooses, of 0 and -0 or beside a nan any.
-template <typename Order, typename A>
-A choose(A a, A b) {
-  return std::is_same_v<Order, Max> ? (a > b ? a : b) : (a < b ? a : b);
-}
-
-/// @return whether there is a nan; then the choice says nothing
-template <typename Order, typename A>
-DTRUN_MULTIVERSION bool choose_in_lanes(A& choice, const A* data, std::int64_t groups) {
-  using Bits = std::conditional_t<sizeof(A) == 8, std::int64_t, std::int32_t>;
-  constexpr std::int64_t kCount = kLanesOf<Extreme<Order>>;
-  constexpr std::int64_t kHalf = kCount / 2;
-  A local[kCount];
-  Bits unordered[kHalf] = {};
-  for (std::int64_t lane = 0; lane < kCount; ++lane) local[lane] = data[lane];
-  for (std::int64_t group = 0; group < groups; ++group) {
-    // The hardware does not look beyond a page; two pages on took 2 % less than one.
-    for (std::int64_t lane = 0; lane < kCount; lane += 16) __builtin_prefetch(data + 2048 + lane);
-    for (std::int64_t lane = 0; lane < kHalf; ++lane) {
-      const A x = data[lane], y = data[kHalf + lane];
-      local[lane] = choose<Order>(local[lane], x);
-      local[kHalf + lane] = choose<Order>(local[kHalf + lane], y);
-      unordered[lane] |= __builtin_isunordered(x, y) ? -1 : 0;
+/// Such fours, one behind the other.
+template <typename Op, typename T, typename Map>
+void fold_fours(ComputeType<T>* states, const T* data, std::int64_t step, std::int64_t count,
+                std::int64_t fours, Map map) {
+#if defined(__x86_64__)
+  if constexpr (std::is_same_v<T, ComputeType<T>>) {
+    if (count % kFoldLanes == 0 && reads_best_in_order()) {
+      T lanes[kFoldsAtOnce * kFoldLanes];
+      return fill_lanes_in_order<Op, Map>(lanes, states, data, step, count / kFoldLanes, fours);
     }
-    data += kCount;
   }
-  for (std::int64_t lane = 0; lane < kHalf; ++lane) {
-    local[lane] = choose<Order>(local[lane], local[kHalf + lane]);
-  }
-  for (std::int64_t lane = 0; lane < kHalf / 2; ++lane) {
-    local[lane] = choose<Order>(local[lane], local[kHalf / 2 + lane]);
-    unordered[lane] |= unordered[kHalf / 2 + lane];
-  }
-  Bits any = 0;
-  for (std::int64_t lane = 0; lane < kHalf / 2; ++lane) any |= unordered[lane];
-  for (std::int64_t lane = 0; lane < kHalf / 4; ++lane) {
-    local[lane] = choose<Order>(local[lane], local[kHalf / 4 + lane]);
-  }
-  for (std::int64_t lane = 0; lane < kHalf / 8; ++lane) {
-    local[lane] = choose<Order>(local[lane], local[kHalf / 8 + lane]);
-  }
-  choice = choose<Order>(choose<Order>(local[0], local[1]), choose<Order>(local[2], local[3]));
-  return any != 0;
+#endif
+  for (; fours > 0; --fours, states += kFoldsAtOnce, data += kFoldsAtOnce * step)
+    fold_four<Op>(states, data, step, count, map);
 }
 
 /// Extreme's own comparison only where an element is a nan or the result is 0.
@@ -309,7 +257,7 @@ A extreme_of(const A* data, std::int64_t count) {
   constexpr std::int64_t kCount = kLanesOf<Op>;
   const std::int64_t groups = count / kCount;
   A choice;
-  if (groups == 0 || choose_in_lanes<Order>(choice, data, groups))
+  if (groups == 0 || choose_all<Order>(choice, data, groups))
     return fold_in_lanes<Op>(data, count, Itself{});
   for (std::int64_t i = groups * kCount; i < count; ++i) choice = Op::apply(choice, data[i]);
   return choice == 0 ? fold_in_lanes<Op>(data, count, Itself{}) : choice;

@@ -11,6 +11,7 @@
 #include "arithmetic.h"
 #include "kernels/extreme.h"
 #include "kernels/fold_kernel.h"
+#include "kernels/lane_tree.h"
 #include "kernels/vector_registers.h"
 
 #if defined(__x86_64__)
@@ -22,42 +23,40 @@ inline bool reads_by_pairs() {
   return pairs;
 }
 
-/// Lanes of 32 bytes, so that they stay in registers and are read again as they were written.
-template <typename A>
+/// In vectors of kBytes, so that they stay in registers and are read again as they were written.
+template <typename A, int kBytes>
 struct WideLanes {
-  static constexpr std::int64_t kWide = 32 / sizeof(A);
+  static constexpr std::int64_t kWide = kBytes / sizeof(A);
   static constexpr std::int64_t kParts = kFoldLanes / kWide;
-  typedef Wrapping<A> Vector __attribute__((vector_size(32)));
+  typedef Wrapping<A> Vector __attribute__((vector_size(kBytes)));
 };
 
-/// Two runs, `step` elements apart. @param lanes of both
-template <typename Op, typename Map, typename A>
-[[gnu::always_inline]] inline void fill_lanes_of_two(A* lanes, const A* data, std::int64_t step,
-                                                     std::int64_t groups) {
-  static_assert(std::is_same_v<Op, Add> || std::is_same_v<Op, Multiply>);
-  using Wide = WideLanes<A>;
+/// kRuns runs, `step` elements apart. Of more than one it asks for the next ones.
+/// @param lanes of all
+template <typename Op, typename Map, std::int64_t kRuns, int kBytes, typename A>
+[[gnu::always_inline]] inline void fill_lanes_of(A* lanes, const A* data, std::int64_t step,
+                                                 std::int64_t groups) {
+  using Wide = WideLanes<A, kBytes>;
   using Vector = typename Wide::Vector;
-  constexpr std::int64_t kParts = 2 * Wide::kParts;
+  constexpr std::int64_t kParts = kRuns * Wide::kParts;
   Vector own[kParts] = {};
 #pragma GCC unroll 8
   for (std::int64_t part = 0; part < kParts; ++part) own[part] += neutral<Op, A>();
-  const A* next = data + 2 * step;
+  const A* next = data + kRuns * step;
+  // So the processor, which has room for some 300 instructions, looks further ahead.
+#pragma GCC unroll 8
   for (std::int64_t group = 0; group < groups; ++group) {
     // In the order of memory.
-    __builtin_prefetch(next);
-    __builtin_prefetch(next + kFoldLanes);
-    next += 2 * kFoldLanes;
+    for (std::int64_t run = 0; kRuns > 1 && run < kRuns; ++run)
+      __builtin_prefetch(next + run * kFoldLanes);
+    next += kRuns * kFoldLanes;
 #pragma GCC unroll 8
     for (std::int64_t part = 0; part < kParts; ++part) {
       const A* const from = data + part / Wide::kParts * step;
       Vector x;
       std::memcpy(&x, from + part % Wide::kParts * Wide::kWide, sizeof x);
       Map::on(x);
-      if constexpr (std::is_same_v<Op, Add>) {
-        own[part] += x;
-      } else {
-        own[part] *= x;
-      }
+      join_vectors<Op>(own[part], x);
     }
     data += kFoldLanes;
   }

@@ -193,9 +193,10 @@ void simple_panel(void* states, const char* data, std::int64_t row_step, std::in
 }
 
 template <typename Op, typename T, typename Map>
-void simple_four(void* states, const char* data, std::int64_t step, std::int64_t count) {
-  fold_four<Op>(static_cast<ComputeType<T>*>(states), reinterpret_cast<const T*>(data),
-                step / static_cast<std::int64_t>(sizeof(T)), count, Map{});
+void simple_four(void* states, const char* data, std::int64_t step, std::int64_t count,
+                 std::int64_t fours) {
+  fold_fours<Op>(static_cast<ComputeType<T>*>(states), reinterpret_cast<const T*>(data),
+                 step / static_cast<std::int64_t>(sizeof(T)), count, fours, Map{});
 }
 
 // libm's, never a vector version: a result's bits do not depend on how many there are.

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "copy_kernel.h"
+#include "dtrun/tensor/shapes_only.h"
 #include "dtrun/tensor/threads.h"
 #include "kernels/transpose_kernel.h"
 #include "loops/dim_walk.h"
@@ -12,6 +13,14 @@
 
 namespace dtrun::tensors {
 namespace {
+
+/// Elements of a chunk.
+constexpr std::int64_t kGrain = 32768;
+
+/// Whether this thread does all of it: then chunks would only interrupt it.
+bool is_alone() {
+  return num_threads() == 1 && !ShapesOnly::stands();
+}
 
 class Reduction {
  public:
@@ -111,12 +120,15 @@ void Reduction::choose_side(std::int64_t size) {
   const bool are_runs = folded_.is_one_run() && folded_.inner_step() == size &&
                         (same_dtype_ || kept_.inner_step() == length_ * size);
   if (are_runs && !kept_is_faster && blocks_ == 1) {
-    constexpr std::int64_t kElements = 2048, kMost = 256;
+    constexpr std::int64_t kConverted = 2048, kMost = 256;
+    // A unit a chunk of run().
+    const std::int64_t direct = is_alone() ? kMost * kFoldBlock : kGrain;
     static_assert(kMost * 8 <= kPanelBytes && kFoldsAtOnce <= kTurnedSquare);
     const bool by_fours = kernel_.four != nullptr && length_ % kFoldLanes == 0;
     if (is_short && kernel_.panel != nullptr && !by_fours) side_ = Side::turned;
     const std::int64_t step = side_ == Side::turned ? kTurnedSquare : kFoldsAtOnce;
-    width_ = std::clamp(kElements / length_ / step * step, step, kMost);
+    const std::int64_t elements = same_dtype_ && side_ == Side::rows ? direct : kConverted;
+    width_ = std::clamp(elements / length_ / step * step, step, kMost);
   } else if (kept_is_faster || is_short) {
     // Wide where rows are runs in memory; half as wide where they are converted, into the cache.
     const bool runs = kernel_.panel != nullptr && kept_.inner_step() == size;
@@ -142,7 +154,6 @@ std::int64_t Reduction::panel_width() const {
 }
 
 void Reduction::run() {
-  constexpr std::int64_t kGrain = 32768;
   const std::int64_t unit_work = std::max<std::int64_t>(1, length_ * width_);
   // Few large results are dealt by their blocks, many by themselves.
   if (units() < 16 && blocks_ > 1) {
@@ -170,7 +181,7 @@ void Reduction::run_unit(std::int64_t unit, bool parallel_blocks) const {
     }
   };
   constexpr std::int64_t kBlocksAChunk = 32;
-  if (parallel_blocks) {
+  if (parallel_blocks && !is_alone()) {
     parallel_for(blocks_, std::max<std::int64_t>(1, kBlocksAChunk / width), fold);
   } else {
     fold(0, blocks_);
@@ -189,18 +200,17 @@ std::int64_t Reduction::fold_blocks(std::byte* states, const char* data, std::in
     const std::int64_t first = block * kFoldBlock;
     kernel_.block(states, data + first * element_size_, std::min(end * kFoldBlock, length_) - first,
                   first, numbers_);
-    for (std::int64_t i = 1; i < end - block; ++i)
-      std::copy_n(states, kernel_.state_bytes, states + i * kernel_.state_bytes);
+    for (std::int64_t have = 1; have < end - block; have *= 2) {
+      const std::int64_t more = std::min(have, end - block - have);
+      std::copy_n(states, more * kernel_.state_bytes, states + have * kernel_.state_bytes);
+    }
     return end - block;
   }
-  const bool four = width == 1 && kernel_.four != nullptr && is_run_ &&
-                    block + kFoldsAtOnce <= end &&
-                    block_count(block + kFoldsAtOnce - 1) == kFoldBlock;
-  if (four) {
-    constexpr std::int64_t kElements = kFoldBlock;
-    const std::int64_t step = kElements * element_size_;
-    kernel_.four(states, data + block * step, step, kElements);
-    return kFoldsAtOnce;
+  const std::int64_t whole = std::min(end, length_ / kFoldBlock) - block;
+  if (width == 1 && kernel_.four != nullptr && is_run_ && whole >= kFoldsAtOnce) {
+    const std::int64_t step = kFoldBlock * element_size_, fours = whole / kFoldsAtOnce;
+    kernel_.four(states, data + block * step, step, kFoldBlock, fours);
+    return fours * kFoldsAtOnce;
   }
   fold_block(states, data, block, width);
   return 1;
@@ -234,9 +244,9 @@ void Reduction::fold_rows(std::byte* states, const char* data, std::int64_t coun
     data = reinterpret_cast<const char*>(converted.data());
     step = count * element_size_;
   }
-  std::int64_t w = 0;
-  for (; kernel_.four != nullptr && w + kFoldsAtOnce <= width; w += kFoldsAtOnce)
-    kernel_.four(states + w * kernel_.state_bytes, data + w * step, step, count);
+  const std::int64_t fours = kernel_.four != nullptr ? width / kFoldsAtOnce : 0;
+  if (fours > 0) kernel_.four(states, data, step, count, fours);
+  std::int64_t w = fours * kFoldsAtOnce;
   for (; w < width; ++w) {
     kernel_.block(states + w * kernel_.state_bytes, data + w * step, count, 0, numbers_);
   }

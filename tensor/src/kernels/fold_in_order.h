@@ -1,0 +1,34 @@
+// Four runs of a fold, read one after the other: for processors that fetch lines in order soonest
+// (reads_best_in_order(), fetch_ahead.h). The same bits as fill_lanes_of_four (fold_lanes.h).
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/fold_kernel.h"
+#include "kernels/fold_pairs.h"
+#include "kernels/lane_tree.h"
+#include "kernels/vector_registers.h"
+
+#if defined(__x86_64__)
+namespace dtrun::tensors {
+
+/// `fours` times four runs, one after the other. Lanes of f32 are one register: while an addition
+/// waits for the one before it, the processor has begun with the next run.
+/// @param lanes of the last four
+template <typename Op, typename Map, typename A>
+DTRUN_WITH_AVX512 void fill_lanes_in_order(A* lanes, A* states, const A* data, std::int64_t step,
+                                           std::int64_t groups, std::int64_t fours) {
+  for (; fours > 0; --fours, states += kFoldsAtOnce) {
+#pragma GCC unroll 4
+    for (std::int64_t run = 0; run < kFoldsAtOnce; ++run, data += step)
+      fill_lanes_of<Op, Map, 1, 64>(lanes + run * kFoldLanes, data, step, groups);
+    if constexpr (sizeof(A) == 4) {
+      combine_wide_lanes<Op>(states, lanes);
+    } else {
+      combine_lanes_of_four<Op>(states, lanes);
+    }
+  }
+}
+
+}  // namespace dtrun::tensors
+#endif
