@@ -8,6 +8,8 @@ namespace dtrun::tensors {
 
 template <typename Op>
 constexpr bool kWaitsForMemory<formulas::Binary<Op>> = true;
+template <typename Op>
+constexpr bool kWaitsForMemory<WithNumber<formulas::Binary<Op>>> = true;
 
 namespace {
 
@@ -34,7 +36,14 @@ constexpr MapRuns bitwise() {
 template <typename Op>
 constexpr MapOperator by_words(std::string_view name, Domain domain, MapFunction function,
                                MapRuns runs) {
-  return {name, domain, function, runs, MapResult::same, &map_two_bf16<formulas::Binary<Op>>};
+  return {name,
+          domain,
+          function,
+          runs,
+          MapResult::same,
+          &map_two_bf16<formulas::Binary<Op>>,
+          nullptr,
+          &map_one<WithNumber<formulas::Binary<Op>>, float, float>};
 }
 /// A factor or divisor that is a number is not rounded.
 template <typename Op>

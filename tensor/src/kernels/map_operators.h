@@ -32,6 +32,8 @@ struct MapOperator {
   MapRun bf16 = nullptr;
   /// The same of the first operand, where the second is a number that stays a float.
   MapRun bf16_with_number = nullptr;
+  /// For a first operand of f32 and a number.
+  MapRun f32_with_number = nullptr;
 };
 
 // arithmetic_kernel.cc

@@ -243,9 +243,21 @@ bool runs_directly(const Ports& ports, const LoopDim& inner) {
 }
 
 /// Rows of whole groups of lanes, without MapRow's questions for each.
-void map_direct_rows(const Ports& ports, const StridedLoop& loop) {
+void map_direct_rows(const Ports& ports, const StridedLoop& loop, const LoopPointers& first) {
+  using Inputs = std::array<const void*, kMostOperands - 1>;
+  if (loop.dims() == 2 && !loop.is_tiled()) {
+    const LoopDim &row = loop.inner(), &rows = loop.dim(1);
+    const std::int64_t grain = std::max<std::int64_t>(1, kLoopGrain / row.size);
+    return parallel_for(rows.size, grain, [&](std::int64_t begin, std::int64_t end) {
+      Inputs in;
+      for (std::int64_t i = begin; i < end; ++i) {
+        for (std::size_t k = 0; k < in.size(); ++k) in[k] = first[k + 1] + i * rows.steps[k + 1];
+        ports.run(first[0] + i * rows.steps[0], in.data(), row.size, ports.numbers);
+      }
+    });
+  }
   loop.run([&](const LoopPointers& pointers, const LoopSteps&, std::int64_t count) {
-    std::array<const void*, kMostOperands - 1> in;
+    Inputs in;
     for (std::size_t k = 0; k < in.size(); ++k) in[k] = pointers[k + 1];
     ports.run(pointers[0], in.data(), count, ports.numbers);
   });
@@ -253,7 +265,7 @@ void map_direct_rows(const Ports& ports, const StridedLoop& loop) {
 
 /// Whether all operands are runs, but for some that have one short row for all rows.
 bool repeats_a_short_row(const Ports& ports, const StridedLoop& loop) {
-  constexpr std::int64_t kShort = 512;
+  constexpr std::int64_t kShort = 256;
   const LoopDim& row = loop.inner();
   if (loop.dims() != 2 || row.size > kShort) return false;
   bool repeats = false;
@@ -359,7 +371,7 @@ void map_elements(const Shape& shape, const MapOperand& output, std::span<const 
   }
   loop.merge();
   if (repeats_a_short_row(ports, loop)) return map_short_rows(ports, loop, first);
-  if (runs_directly(ports, loop.inner())) return map_direct_rows(ports, loop);
+  if (runs_directly(ports, loop.inner())) return map_direct_rows(ports, loop, first);
   loop.run(row);
 }
 

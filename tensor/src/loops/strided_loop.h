@@ -48,6 +48,8 @@ class StridedLoop {
   const LoopDim& inner() const { return dims_[0]; }
   int dims() const { return count_; }
   const LoopDim& dim(int d) const { return dims_[static_cast<std::size_t>(d)]; }
+  /// Whether operands disagree about the fastest dim.
+  bool is_tiled() const { return tiled_; }
 
   /// row(pointers, steps, count) for all rows, or for pieces of them. Dealt to the pool.
   template <typename Row>

@@ -134,11 +134,10 @@ bool runs_in_bf16(const LocalTensor& target, const MapOperator& op, const MapPla
   return true;
 }
 
-/// A tensor of bf16 with a number that stays a float.
-bool takes_float(const LocalTensor& target, const MapOperator& op, const MapPlan& plan,
-                 Operands operands) {
-  return op.bf16_with_number != nullptr && plan.common == DType::bf16 &&
-         target.dtype() == DType::bf16 && !operands[0].is_number() && operands[1].is_number() &&
+/// Whether the operands are a tensor and a number that is a float, and the result has that dtype.
+bool takes_float(const LocalTensor& target, DType dtype, const MapPlan& plan, Operands operands) {
+  return operands.size() == 2 && plan.common == dtype && target.dtype() == dtype &&
+         !operands[0].is_number() && operands[1].is_number() &&
          plan.through_of(operands[1], 1) == DType::f32;
 }
 
@@ -161,11 +160,14 @@ void run_map(const LocalTensor& target, const MapOperator& op, const MapPlan& pl
   const MapPlan in_bf16{DType::bf16, DType::bf16, false};
   if (runs_in_bf16(target, op, plan, operands))
     return run_on_host(target, op, in_bf16, operands, op.bf16, numbers);
-  if (takes_float(target, op, plan, operands)) {
+  const bool is_bf16 = plan.common == DType::bf16;
+  const MapRun with_number = is_bf16 ? op.bf16_with_number : op.f32_with_number;
+  if (with_number != nullptr &&
+      takes_float(target, is_bf16 ? DType::bf16 : DType::f32, plan, operands)) {
     const Scalar number = operands[1].number();
     const float second = number.is_floating() ? static_cast<float>(number.to_double())
                                               : static_cast<float>(number.to_i64());
-    return run_on_host(target, op, in_bf16, operands.first(1), op.bf16_with_number,
+    return run_on_host(target, op, is_bf16 ? in_bf16 : plan, operands.first(1), with_number,
                        MapNumbers::of(static_cast<double>(second)));
   }
   run_on_host(target, op, plan, operands, op.runs.of(plan.compute), numbers);
