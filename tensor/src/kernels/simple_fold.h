@@ -160,8 +160,16 @@ void simple_panel(void* states, const char* data, std::int64_t row_step, std::in
   // Where rows follow each other, those of all lanes are one. Of words, in a row's own order only.
   if (row_step == width * static_cast<std::int64_t>(sizeof(T)) &&
       (!kByWords<Op, T> || width % kFoldLanes == 0)) {
-    for (; first + kRows * kFoldLanes <= count; first += kRows * kFoldLanes)
-      fold_rows_into<Op, kRows, A, T>(lanes, data + first * row_step, step, kFoldLanes * width);
+    // The hardware does not follow runs of less than a KiB: so it is asked for what is next, where
+    // that is not too much for the first cache.
+    constexpr std::int64_t kMostAhead = 8192;
+    const std::int64_t bytes = kRows * step;
+    for (; first + kRows * kFoldLanes <= count; first += kRows * kFoldLanes) {
+      const char* const own = data + first * row_step;
+      for (std::int64_t i = 0; bytes <= kMostAhead && i < bytes; i += 64)
+        __builtin_prefetch(own + bytes + i);
+      fold_rows_into<Op, kRows, A, T>(lanes, own, step, kFoldLanes * width);
+    }
   }
   for (; first < count; first += kRows * kFoldLanes) {
     for (std::int64_t lane = 0; lane < std::min(kFoldLanes, count - first); ++lane) {
