@@ -79,6 +79,20 @@ inline DTRUN_WITH_AVX512 unsigned unordered(__m512d x, __m512d y) {
   return _mm512_cmp_pd_mask(x, y, _CMP_UNORD_Q);
 }
 
+template <typename Order, typename V>
+[[gnu::always_inline]] inline void choose_parts(V& chosen, const V& x) {
+  if constexpr (std::is_same_v<Order, Max>) {
+    chosen = chosen > x ? chosen : x;
+  } else {
+    chosen = chosen < x ? chosen : x;
+  }
+}
+template <typename Order, std::int64_t kHalf, typename A>
+[[gnu::always_inline]] inline void choose_half(A* lanes) {
+  for (std::int64_t lane = 0; lane < kHalf; ++lane)
+    lanes[lane] = choose<Order>(lanes[lane], lanes[kHalf + lane]);
+}
+
 /// The same in the order of memory, each line loaded once.
 template <typename Order, typename A>
 DTRUN_WITH_AVX512 bool choose_in_order(A& choice, const A* data, std::int64_t groups) {
@@ -95,25 +109,24 @@ DTRUN_WITH_AVX512 bool choose_in_order(A& choice, const A* data, std::int64_t gr
       Vector x, y;
       std::memcpy(&x, data + part * kWide, sizeof x);
       std::memcpy(&y, data + (part + 1) * kWide, sizeof y);
-      if constexpr (std::is_same_v<Order, Max>) {
-        own[part] = own[part] > x ? own[part] : x;
-        own[part + 1] = own[part + 1] > y ? own[part + 1] : y;
-      } else {
-        own[part] = own[part] < x ? own[part] : x;
-        own[part + 1] = own[part + 1] < y ? own[part + 1] : y;
-      }
+      choose_parts<Order>(own[part], x);
+      choose_parts<Order>(own[part + 1], y);
       any |= unordered(x, y);
     }
     data += kParts * kWide;
   }
-  A lanes[kParts * kWide];
+#pragma GCC unroll 4
+  for (std::int64_t half = kParts / 2; half > 0; half /= 2) {
 #pragma GCC unroll 8
-  for (std::int64_t part = 0; part < kParts; ++part)
-    std::memcpy(lanes + part * kWide, &own[part], sizeof(Vector));
-  for (std::int64_t half = kParts * kWide / 2; half > 0; half /= 2) {
-    for (std::int64_t lane = 0; lane < half; ++lane)
-      lanes[lane] = choose<Order>(lanes[lane], lanes[lane + half]);
+    for (std::int64_t part = 0; part < half; ++part)
+      choose_parts<Order>(own[part], own[part + half]);
   }
+  A lanes[kWide];
+  std::memcpy(lanes, &own[0], sizeof lanes);
+  if constexpr (kWide == 16) choose_half<Order, 8>(lanes);
+  choose_half<Order, 4>(lanes);
+  choose_half<Order, 2>(lanes);
+  choose_half<Order, 1>(lanes);
   choice = lanes[0];
   return any != 0;
 }
