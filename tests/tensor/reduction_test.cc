@@ -151,6 +151,56 @@ TEST_F(ReductionTest, ShortRowsHaveTheBitsThatEachHasAlone) {
   }
 }
 
+// Rows of a few elements side by side are one long row of all lanes.
+TEST_F(ReductionTest, NarrowColumnsHaveTheBitsOfRows) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64, DType::i64}) {
+    for (const std::int64_t width : {2, 8, 16, 24, 32, 64}) {
+      const LocalTensor x = mul(randn({2300, width}, {.seed = 13}), 4).to(dtype);
+      const LocalTensor turned = x.transpose(0, 1).contiguous();
+      for (const Reduce& reduce : reductions_of(dtype)) {
+        for (const std::int64_t rows : {100, 128, 200, 2300}) {
+          EXPECT_TRUE(has_same_bits(reduce(x.narrow(0, 0, rows), {0}),
+                                    reduce(turned.narrow(1, 0, rows), {1})))
+              << dtype_name(dtype) << ", " << rows << " of " << width;
+        }
+      }
+    }
+  }
+}
+
+// Many short lines are turned.
+TEST_F(ReductionTest, ScansOfShortLinesHaveTheBitsThatEachHasAlone) {
+  constexpr std::int64_t kLines = 200;
+  for (const std::int64_t length : {8, 16, 24, 120, 128}) {
+    const LocalTensor x = rows_with_ties(kLines, length, DType::f32);
+    for (const Scan scan : kScans) {
+      const LocalTensor together = scan(x, 1);
+      for (std::int64_t line = 0; line < kLines; ++line)
+        ASSERT_TRUE(has_same_bits(together[line].clone(), scan(x[line], 0))) << line;
+    }
+  }
+}
+
+// Four at a time, whose products may be left out where they come to 0.
+TEST_F(ReductionTest, ProductsThatVanishHaveTheBitsThatEachHasAlone) {
+  constexpr std::int64_t kRows = 64;
+  int zeros = 0, others = 0;
+  for (const double scale : {0.3, 0.7, 0.9, 1.0, 1.4, 4.0}) {
+    for (const std::int64_t length : {64, 256, 1024}) {
+      const LocalTensor x = mul(randn({kRows, length}, {.seed = 14}), scale);
+      x.narrow(0, 7, 1).narrow(1, 5, 1).fill_(INFINITY);
+      const LocalTensor together = prod(x, 1);
+      for (std::int64_t row = 0; row < kRows; ++row) {
+        const LocalTensor alone = prod(x[row], 0);
+        ASSERT_TRUE(has_same_bits(together[row].clone(), alone)) << scale << ", " << length;
+        ++(alone.item() == 0 ? zeros : others);
+      }
+    }
+  }
+  EXPECT_GT(zeros, 100);
+  EXPECT_GT(others, 100);
+}
+
 TEST_F(ReductionTest, AVarianceFarFromZeroIsExact) {
   const LocalTensor x = randn({100000}, {.seed = 1}, {.dtype = DType::f64});
   const LocalTensor far = add(x, 1e6);
