@@ -8,6 +8,7 @@
 #include "autograd/call.h"
 #include "autograd/call_text.h"
 #include "dtrun/base/user_frame.h"
+#include "move/argument_error.h"
 
 namespace dtrun::dtensor {
 
@@ -79,7 +80,7 @@ void tell_place(std::string_view op, const Error& error) {
 
 /// Those of the operator that it came from, whose operands have to be told then, too.
 bool numbers_arguments(const Error& error) {
-  return error.why().find("argument ") != std::string::npos;
+  return dynamic_cast<const ArgumentError*>(&error) != nullptr;
 }
 
 /// Errors of failed peers and of differing calls are complete.
@@ -121,10 +122,7 @@ void tell_named_call(std::string_view op, CallArguments arguments, const Error& 
 }
 
 void refuse_missing(std::string_view op, const CallArgument& argument) {
-  throw Error(ErrorCode::kInvalidArgument,
-              std::string(op) + " was given an undefined tensor as its " + argument.name(),
-              "nothing was assigned to it yet, or it is a grad() before backward()",
-              "ask defined() first");
+  refuse_undefined(op, "its " + std::string(argument.name()));
 }
 
 }  // namespace dtrun::dtensor

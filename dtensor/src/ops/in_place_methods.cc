@@ -150,7 +150,7 @@ const Tensor& fill_all(const Tensor& target, Scalar value) {
         target.is_distributed() ? everywhere(number, target) : number.expand(target.shape());
     return assign(target, overwritten(as_it_was(target, {}), all));
   }
-  if (MoveObserver::rehearsing() || is_outside_mesh(target)) return target;
+  if (!is_to_be_written(target)) return target;
   target.local().storage()->count_write();
   if (target.is_distributed() && without_partials(target.placements()) != target.placements()) {
     // The parts make up the value.
