@@ -8,6 +8,7 @@
 #include "autograd/call.h"
 #include "autograd/call_text.h"
 #include "dtrun/base/user_frame.h"
+#include "layout/place_in_whole.h"
 #include "move/argument_error.h"
 
 namespace dtrun::dtensor {
@@ -101,6 +102,17 @@ void tell_call(std::string_view op, std::span<const Tensor* const> inputs, const
   for (const Tensor* const input : inputs)
     call += (call.empty() ? "in " + std::string(op) + " of " : " and ") + tensor_text(*input);
   throw Error(error.code(), error.summary(), joined(error.why(), "; ", call), error.remedy());
+}
+
+void tell_place_in_whole(std::span<const Spec> inputs, const tensors::PlaceError& error) {
+  for (const Spec& input : inputs) {
+    if (!input || input.dtype() != DType::i64) continue;
+    const Box& part = input.local_box();
+    if (part.shape == input.shape() || tensors::numel(part.shape) != tensors::numel(error.shape()))
+      continue;
+    throw error.in_whole(place_in_whole(error.place(), part, input.shape()), input.shape());
+  }
+  throw;
 }
 
 void tell_named_call(std::string_view op, CallArguments arguments, const Error& error) {

@@ -14,6 +14,7 @@
 #include "cuda/reductions.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/place_error.h"
 #include "dtrun/tensor/reduce_kernel.h"
 #include "dtrun/tensor/threads.h"
 #include "element.h"
@@ -444,17 +445,18 @@ void refuse_outside(std::string_view op, const LocalTensor& index, int dim,
                     const LocalTensor& pointed = {}) {
   const std::int64_t wrong = first_wrong(index, range);
   if (wrong < 0) return;
-  const std::string into = pointed.defined()
-                               ? fmt::format(" into {}{}", dtype_short_name(pointed.dtype()),
-                                             shape_to_string(pointed.shape()))
-                               : "";
   const LocalTensor list = index.reshape({-1});
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("{}: position {} of dim {} is {}, in positions of shape {}{}", op, wrong,
-                          dim, list.narrow(0, wrong, 1).to_vector_i64()[0],
-                          shape_to_string(index.shape()), into),
-              fmt::format("the dim has {} elements", size),
-              fmt::format("positions from {} to {}", range.first, range.end - 1));
+  const PlaceError error(
+      wrong, index.shape(),
+      {.before = fmt::format("{}: position ", op),
+       .after = fmt::format(" of dim {} is {}, in positions of shape ", dim,
+                            list.narrow(0, wrong, 1).to_vector_i64()[0]),
+       .tells_shape = true,
+       .why = fmt::format("the dim has {} elements", size),
+       .remedy = fmt::format("positions from {} to {}", range.first, range.end - 1)});
+  if (!pointed.defined()) throw error;
+  throw error.into(
+      fmt::format("{}{}", dtype_short_name(pointed.dtype()), shape_to_string(pointed.shape())));
 }
 
 void check_positions_into(std::string_view op, const LocalTensor& a, int dim,
