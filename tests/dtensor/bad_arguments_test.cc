@@ -134,7 +134,12 @@ std::vector<BadCall> places_along(int dim) {
           {"scatter", [=](const Tensor& x) { scatter(x, dim, beside(x, places), x); }},
           {"scatter", [=](const Tensor& x) { scatter(x, dim, beside(x, places), 1); }},
           {"scatter_", [=](const Tensor& x) { x.clone().scatter_(dim, beside(x, places), x); }},
-          {"scatter_add", [=](const Tensor& x) { scatter_add(x, dim, beside(x, places), x); }}};
+          {"scatter_add", [=](const Tensor& x) { scatter_add(x, dim, beside(x, places), x); }},
+          {"scatter",
+           [=](const Tensor& x) { scatter(x, dim, beside(x, places), 1, ScatterReduce::prod); }},
+          {"scatter_reduce", [=](const Tensor& x) {
+             scatter_reduce(x, dim, beside(x, places), x, ScatterReduce::amax);
+           }}};
 }
 
 TEST(BadArgumentsTest, DimsThatTheTensorLacks) {
@@ -360,6 +365,21 @@ std::vector<BadCall> calls_with_positions() {
       {"scatter_add", [=](const Tensor& x) { scatter_add(x, 0, beside(x, places), rows(x)); }},
       {"scatter_add_",
        [=](const Tensor& x) { x.clone().scatter_add_(0, beside(x, places), rows(x)); }},
+      {"scatter",
+       [=](const Tensor& x) { scatter(x, 0, beside(x, places), rows(x), ScatterReduce::prod); }},
+      {"scatter_reduce",
+       [=](const Tensor& x) {
+         scatter_reduce(x, 0, beside(x, places), rows(x), ScatterReduce::amin);
+       }},
+      {"scatter_reduce",
+       [=](const Tensor& x) {
+         scatter_reduce(x, 0, beside(x, places), rows(x), ScatterReduce::mean);
+       }},
+      {"scatter_reduce_",
+       [=](const Tensor& x) {
+         x.clone().scatter_reduce_(0, beside(x, places), rows(x), ScatterReduce::prod,
+                                   IncludeSelf::no);
+       }},
       {"embedding", [=](const Tensor& x) { embedding(beside(x, list), x); }},
       {"cross_entropy",
        [](const Tensor& x) {
@@ -402,6 +422,9 @@ TEST(BadArgumentsTest, PositionsOfAnotherDtype) {
        {"gather", [=](const Tensor& x) { gather(x, 0, beside(x, places)); }, dtypes},
        {"scatter", [=](const Tensor& x) { scatter(x, 0, beside(x, places), x); }, dtypes},
        {"scatter_add", [=](const Tensor& x) { scatter_add(x, 0, beside(x, places), x); }, dtypes},
+       {"scatter_reduce",
+        [=](const Tensor& x) { scatter_reduce(x, 0, beside(x, places), x, ScatterReduce::prod); },
+        dtypes},
        {"embedding", [=](const Tensor& x) { embedding(beside(x, list), x); }, dtypes},
        {"cross_entropy", [=](const Tensor& x) { cross_entropy(x, beside(x, ones(4))); }, {"i64"}},
        {"nll_loss", [=](const Tensor& x) { nll_loss(x, beside(x, ones(4))); }, {"i64"}},

@@ -159,10 +159,20 @@ std::set<std::string> refused_samples(int rows, int columns) {
          {"amax, all dims", "amax, dims kept", "amin, all dims", "amin, dims kept",
           "argmax, all dims", "argmin, all dims", "max, all dims", "min, all dims",
           "conv2d, dilation", "index of two", "index_put, accumulated", "index_put_, accumulated"});
-  unless(rows >= 1 || columns == 0,
-         {"gather", "scatter (number)", "scatter_ (number)", "scatter_add", "scatter_add_"});
+  unless(rows >= 1 || columns == 0, {"gather", "scatter (number)", "scatter_ (number)",
+                                     "scatter_add", "scatter_add_", "scatter_reduce_"});
   unless(columns >= 1 || rows == 0,
          {"gather, dim -1", "scatter_add, dim -1", "cross_entropy", "nll_loss"});
+  for (const char* reduce : {"sum", "prod", "mean", "amax", "amin"}) {
+    const std::string folded = std::string("scatter_reduce, ") + reduce;
+    if (rows < 1 && columns > 0) refused.insert({folded, folded + ", without self"});
+    if (columns < 1 && rows > 0) refused.insert(folded + ", dim -1");
+  }
+  if (rows < 1 && columns > 0) {
+    for (const char* form : {"scatter", "scatter_", "scatter (number)", "scatter_ (number)"}) {
+      for (const char* reduce : {", add", ", multiply"}) refused.insert(std::string(form) + reduce);
+    }
+  }
   if (columns < 1 && rows > 0) {
     for (const char* loss : {"cross_entropy", "nll_loss"}) {
       for (const char* form :

@@ -68,7 +68,8 @@ std::vector<Named> functions_of_one() {
           {"relu6", relu6, -3, 9},
           {"neg", neg},
           {"floor", floor, 0.1, 0.9},
-          {"round", round, 0.6, 0.9},
+          {"round", [](const Tensor& x) { return round(x); }, 0.6, 0.9},
+          {"round to tenths", [](const Tensor& x) { return round(x, 1); }, 0.66, 0.69},
           {"sign", sign, 0.1, 0.9}};
 }
 

@@ -470,9 +470,17 @@ TEST(ExplainTest, GradientsStayWhateverScopesStandWithin) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2});
     const Tensor w = ones({4}, mesh, {Shard(0)}).requires_grad_();
-    (w * 3).sum().backward();
+    const Tensor y = w * 3, z = w * 3;
+    y.retain_grad();
+    z.retain_grad();
+    y.sum().backward({.retain_graph = true});
     // On one rank only: it is not collective.
     if (group.rank() == 0) {
+      explain([&] {
+        (y + z).sum().backward();
+        EXPECT_TRUE(z.grad().defined()) << "what a rehearsed program sees differs from a real one";
+      });
+      EXPECT_FALSE(z.grad().defined());
       explain([&] {
         const StrictScope strict;
         (w * 5).sum().backward();
@@ -484,6 +492,7 @@ TEST(ExplainTest, GradientsStayWhateverScopesStandWithin) {
     }
     EXPECT_EQ(w.grad().full_tensor().to_vector(), std::vector<double>(4, 3));
     EXPECT_EQ(w.full_tensor().to_vector(), std::vector<double>(4, 1));
+    EXPECT_EQ(y.grad().full_tensor().to_vector(), std::vector<double>(4, 1));
   });
 }
 

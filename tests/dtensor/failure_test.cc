@@ -11,7 +11,10 @@
 #include "dtrun/base/error.h"
 #include "dtrun/collectives/default_group.h"
 #include "dtrun/dtensor/autograd/pending_tensor.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/ops/index.h"
+#include "dtrun/dtensor/ops/rows.h"
 #include "support/promptness.h"
 #include "support/rank_processes.h"
 
@@ -154,6 +157,63 @@ INSTANTIATE_TEST_SUITE_P(All, RedistributeFailureTest,
                                           testing::Values(collectives::Transport::automatic,
                                                           collectives::Transport::tcp)),
                          failure_case_name);
+
+// --- A position or a class that is wrong in one rank's part.
+
+/// Each rank has two of the rows; of row 3, the second rank's last, the number is wrong.
+struct WrongNumber {
+  const char* name;
+  const char* words;
+  Tensor (*call)(const Tensor& scores, const Tensor& numbers);
+};
+constexpr int kWrong = 9;
+const WrongNumber kWrongNumbers[] = {
+    {"CrossEntropy", "cross_entropy: row 3 has class 9",
+     [](const Tensor& scores, const Tensor& numbers) { return cross_entropy(scores, numbers); }},
+    {"NllLoss", "row 3 has class 9",
+     [](const Tensor& scores, const Tensor& numbers) { return nll_loss(scores, numbers); }},
+    {"Gather", "gather: position 3 of dim 1 is 9, in positions of shape [6, 1]",
+     [](const Tensor& scores, const Tensor& numbers) {
+       return gather(scores, 1, numbers.unsqueeze(1));
+     }},
+    {"ScatterReduce", "scatter_reduce: position 3 of dim 1 is 9, in positions of shape [6, 1]",
+     [](const Tensor& scores, const Tensor& numbers) {
+       return scatter_reduce(scores, 1, numbers.unsqueeze(1), scores, ScatterReduce::amax);
+     }},
+    {"Embedding", "position 3 of dim 0 is 9, in positions of shape [6]",
+     [](const Tensor&, const Tensor& numbers) {
+       const Placements whole(numbers.placements().size(), Replicate());
+       return embedding(numbers, ones({4, 3}, numbers.device_mesh(), whole));
+     }},
+    {"OneHot", "one_hot: position 3 of dim 1 is 9",
+     [](const Tensor&, const Tensor& numbers) { return one_hot(numbers, 4); }}};
+
+class WrongNumberTest : public testing::TestWithParam<WrongNumber> {};
+
+TEST_P(WrongNumberTest, TheRankThatHasItNamesItsPlaceInTheWholeAndTheOthersNameTheRank) {
+  const auto use = [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {group.size()});
+    const Tensor numbers =
+        distribute_tensor(tensor({0, 1, 2, kWrong, 3, 0}), mesh, {Shard(0)}, {.source_rank = -1});
+    GetParam().call(ones({6, 4}, mesh, {Shard(0)}), numbers).sum().item();
+  };
+  RankProcesses ranks(3, {}, RankProcesses::Guard::job_page, use);
+  for (const int rank : {1, 0, 2}) {
+    const RankProcesses::Ended ended = ranks.wait(rank);
+    ASSERT_TRUE(ended.thrown.has_value()) << rank;
+    const auto& [code, text] = *ended.thrown;
+    if (rank == 1) {
+      EXPECT_EQ(code, ErrorCode::kInvalidArgument) << text;
+      EXPECT_NE(text.find(GetParam().words), std::string::npos) << text;
+    } else {
+      EXPECT_EQ(code, ErrorCode::kPeerFailed) << text;
+      EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, WrongNumberTest, testing::ValuesIn(kWrongNumbers),
+                         [](const auto& given) { return std::string(given.param.name); });
 
 }  // namespace
 }  // namespace dtrun::dtensor

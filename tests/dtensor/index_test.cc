@@ -81,6 +81,52 @@ TEST(IndexTest, ElementsAreRightOnEveryLayout) {
   }
 }
 
+TEST(IndexTest, FoldedElementsAreRightOnEveryLayout) {
+  const Tensor rows = tensor({{2, 0, 2}, {1, 1, 0}}), values = randn({2, 3}, {3}, kDoubles),
+               target = randn({4, 3}, {4}, kDoubles);
+  for (const ScatterReduce by : {ScatterReduce::sum, ScatterReduce::prod, ScatterReduce::mean,
+                                 ScatterReduce::amax, ScatterReduce::amin}) {
+    for (const IncludeSelf self : {IncludeSelf::yes, IncludeSelf::no}) {
+      for (const Placement& cut :
+           {Placement(Replicate()), Placement(Shard(0)), Placement(Shard(1))}) {
+        expect_right(
+            [&](const Tensor& x) {
+              return scatter_reduce(x, 0, placed(x, rows, cut), placed(x, values, cut), by, self);
+            },
+            {4, 3});
+        expect_right(
+            [&](const Tensor& x) {
+              return scatter_reduce(placed(x, target, cut), 0, placed(x, rows, cut), x, by, self);
+            },
+            {2, 3});
+      }
+    }
+  }
+}
+
+TEST(IndexTest, ExtremesOfWhatEachRankHasNeedNoGather) {
+  const Tensor rows = tensor({{2, 0, 2}, {1, 1, 0}, {3, 1, 1}});
+  test::run_ranks(3, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {3});
+    const Tensor target = zeros({4, 3}, mesh, {Replicate()}, DType::f64);
+    const Tensor source =
+        distribute_tensor(randn({3, 3}, {1}, kDoubles), mesh, {Shard(0)}, {.source_rank = -1});
+    const Tensor least =
+        scatter_reduce(target, 0, placed(source, rows, Shard(0)), source, ScatterReduce::amin);
+    EXPECT_EQ(placements_to_string(least.placements()), "[P(min)]") << "sources travelled";
+  });
+}
+
+TEST(IndexTest, ASecondGradientOfProductsWithZerosIsRefused) {
+  const Tensor target = full({2}, 3.0), factors = tensor({2.0, 0.0}).requires_grad_();
+  const Tensor both = tensor({0, 0});
+  const Tensor product = scatter_reduce(target, 0, both, factors, ScatterReduce::prod);
+  EXPECT_EQ(grad({sum(product)}, {factors}, {}, {.retain_graph = true})[0].to_vector(),
+            (std::vector<double>{0, 6}));
+  expect_refused([&] { grad({sum(product)}, {factors}, {}, {.create_graph = true}); },
+                 "a source is 0");
+}
+
 TEST(IndexTest, ATableMayBeCutAlongItsRows) {
   const Tensor positions = tensor({{4, 0, 2}, {2, 2, 6}});
   for (const Placement& cut : {Placement(Replicate()), Placement(Shard(0)), Placement(Shard(1))}) {

@@ -91,6 +91,14 @@ TEST(JobTest, ARankThatThrowsIsTheOneReportedThoughItsPeersFailToo) {
   EXPECT_THAT(result.err, HasSubstr("the data is"));
 }
 
+TEST(JobTest, AClassThatIsNoneIsReportedByItsRowInTheWholeAndNoRankWaitsForOthers) {
+  const CommandResult result = run_job({"wrong-class", "1"});
+  EXPECT_EQ(result.exit_code, 1) << result.describe();
+  EXPECT_LT(result.elapsed, testing_support::kPatience) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("cross_entropy: row 3 has class 9")) << result.describe();
+  EXPECT_THAT(result.err, names_rank(1)) << result.describe();
+}
+
 TEST(JobTest, ARankThatExitsBeforeInitFailsTheJobWithinASecondAndBothSidesAreNamed) {
   for (const char* code : {"0", "3"}) {
     testing_support::expect_promptness(std::chrono::seconds(2), [&] {  // with the start

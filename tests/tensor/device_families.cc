@@ -265,6 +265,12 @@ void expect_placements_as_on_host(Device device) {
                         [&](A a, A i) { return scatter(a, dim, i, 1); });
           compare_picks("scatter_add", device, host, way,
                         [&](A a, A i) { return scatter_add(a, dim, i, beside(a)); });
+          for (const ScatterReduce reduce :
+               {ScatterReduce::sum, ScatterReduce::prod, ScatterReduce::mean, ScatterReduce::amax,
+                ScatterReduce::amin}) {
+            compare_picks("scatter_reduce", device, host, way,
+                          [&](A a, A i) { return scatter_reduce(a, dim, i, beside(a), reduce); });
+          }
         }
       }
       compare_picks("index_add", device, host, positions_below(4, {7}, 4),

@@ -44,6 +44,12 @@ std::string summary_of(const std::function<void()>& action) {
   return "no error";
 }
 
+TEST(OpsTest, IntegersHaveNoDecimals) {
+  EXPECT_EQ(round(tensor_from(std::vector<double>{1.25, -17.5}, {2}, DType::f64), -1).to_vector(),
+            (std::vector<double>{0, -20}));
+  EXPECT_THROW(round(arange(3), 1), base::Error);
+}
+
 TEST(OpsTest, OperandsOnTwoDevicesAreNamed) {
   const LocalTensor remote = device_tensor();
   const LocalTensor here = ones({1, 1});

@@ -463,6 +463,35 @@ def in_place():
     add("masked_fill_", [made(), mask()], in_place_form("masked_fill_", 1))
 
 
+def keywords():
+    """dtype=, decimals= and reduce=. Last, and without numbers drawn now, so that those of all others stay."""
+    f64, i32 = torch.float64, torch.int32
+    for name in ["sum", "mean", "prod", "cumsum", "cumprod", "softmax", "log_softmax"]:
+        add(f"{name}, dtype f64", [made()], lambda a, run=getattr(torch, name): run(a, 0, dtype=f64))
+    for name in ["sum", "prod", "cumsum", "cumprod"]:
+        add(f"{name}, dtype i32", [whole()], lambda a, run=getattr(torch, name): run(a.detach(), 0, dtype=i32))
+    for name in ["sum", "mean", "prod"]:
+        add(f"{name}, all dims, dtype f64", [made()], lambda a, run=getattr(torch, name): run(a, dtype=f64))
+    add("sum, dims kept, dtype f64", [made()], lambda a: torch.sum(a, (0, -1), keepdim=True, dtype=f64))
+    add("prod, dim -1 kept, dtype f64", [made()], lambda a: torch.prod(a, -1, keepdim=True, dtype=f64))
+    for decimals in [1, -1, 3]:
+        add(f"round, decimals {decimals}", [between(0, 60)], lambda a, d=decimals: torch.round(a, decimals=d), exact=True)
+    add("round_, decimals 1", [made()], in_place_form("round_", decimals=1))
+    beside, source = torch.tensor([[0, 2, 1, 0], [0, 1, 1, 2]]), made(2, COLUMNS)
+    for reduce in ["sum", "prod", "mean", "amax", "amin"]:
+        for form, include_self in {"": True, ", without self": False}.items():
+            add(f"scatter_reduce, {reduce}{form}", [made(), beside, source],
+                lambda a, i, s, r=reduce, include=include_self: a.scatter_reduce(0, i, s, r, include_self=include))  # fmt: skip
+        add(f"scatter_reduce, {reduce}, dim -1", [made(), torch.tensor([[3, 0], [1, 1], [0, 2]]), made(ROWS, 2)],
+            lambda a, i, s, r=reduce: a.scatter_reduce(-1, i, s, r))  # fmt: skip
+    for reduce in ["add", "multiply"]:
+        add(f"scatter, {reduce}", [made(), beside, source], lambda a, i, s, r=reduce: a.scatter(0, i, s, reduce=r))
+        add(f"scatter (number), {reduce}", [made(), beside], lambda a, i, r=reduce: a.scatter(0, i, 2, reduce=r))
+        add(f"scatter_, {reduce}", [made(), beside, source], lambda a, i, s, r=reduce: a.clone().scatter_(0, i, s, reduce=r))
+        add(f"scatter_ (number), {reduce}", [made(), beside], lambda a, i, r=reduce: a.clone().scatter_(0, i, 2, reduce=r))
+    add("scatter_reduce_", [made(), beside, source], lambda a, i, s: a.clone().scatter_reduce_(0, i, s, "prod", include_self=False))
+
+
 def case(op, dtype, inputs, run):
     described = {"op": op, "dtype": dtype, "in": [describe(x) for x in inputs]}
     leaves = [x.clone().requires_grad_(x.is_floating_point()) for x in inputs]
@@ -472,7 +501,8 @@ def case(op, dtype, inputs, run):
     except (RuntimeError, TypeError, IndexError, ZeroDivisionError, ValueError, NotImplementedError):
         return {**described, "error": True}
     if op not in EXACT and result.is_floating_point():
-        described["rtol"] = max(TOLERANCE[dtype if dtype in FLOATS else SHORT_NAMES[result.dtype]], IMPRECISE.get(op, 0))
+        coarsest = max(TOLERANCE.get(dtype, 0), TOLERANCE[SHORT_NAMES[result.dtype]])
+        described["rtol"] = max(coarsest, IMPRECISE.get(op, 0))
     if result.requires_grad and op not in GRADIENT_IS_WRONG:
         name = SHORT_NAMES[result.dtype]
         grad = tensor_of(name, [rng.gauss(0, 1) for _ in range(result.numel())], result.shape)
@@ -489,7 +519,7 @@ def case(op, dtype, inputs, run):
 
 
 def all_cases():
-    for family in [arithmetic, functions, comparisons, reductions, rows, products, views, places, networks, in_place]:
+    for family in [arithmetic, functions, comparisons, reductions, rows, products, views, places, networks, in_place, keywords]:
         family()
     for name, (inputs, run) in SAMPLES.items():
         cases = [case(name, dtype, [x.made(dtype) if isinstance(x, Any) else x for x in inputs], run) for dtype in DTYPES]

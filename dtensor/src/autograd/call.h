@@ -11,6 +11,7 @@
 #include "autograd/op_node.h"
 #include "dispatch/dispatch.h"
 #include "dtrun/base/error.h"
+#include "dtrun/tensor/place_error.h"
 #include "move/span.h"
 
 namespace dtrun::dtensor {
@@ -38,6 +39,10 @@ class PerInput {
 /// its own, as it is.
 [[noreturn]] void tell_call(std::string_view op, std::span<const Tensor* const> inputs,
                             const base::Error& error);
+
+/// Rethrows what a kernel says of its part of a list of positions or classes, of the whole list.
+[[noreturn]] void tell_place_in_whole(std::span<const Spec> inputs,
+                                      const tensors::PlaceError& error);
 
 template <typename A, typename V>
 Tensor run_local(const Op<A, V>& op, std::span<const Tensor* const> inputs, const A& attributes,
@@ -71,9 +76,13 @@ Tensor run_distributed(const Op<A, V>& op, std::span<const Tensor* const> inputs
   for (std::size_t i = 0; i < inputs.size(); ++i) locals[i] = &prepared.locals[i];
   if (prepared.output.is_outside()) [[unlikely]]
     return Tensor::outside(std::move(prepared.output), prepared.locals.front().device());
-  LocalTensor local =
-      op.local(Locals(locals.all()), attributes, numbers, Site{prepared.inputs, prepared.output});
-  return Tensor(std::move(prepared.output), std::move(local));
+  try {
+    LocalTensor local =
+        op.local(Locals(locals.all()), attributes, numbers, Site{prepared.inputs, prepared.output});
+    return Tensor(std::move(prepared.output), std::move(local));
+  } catch (const tensors::PlaceError& error) {
+    tell_place_in_whole(prepared.inputs, error);
+  }
 }
 
 template <typename A, typename V>

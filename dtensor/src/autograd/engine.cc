@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "autograd/rehearsed_graph.h"
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/backward_end.h"
@@ -192,8 +193,10 @@ class Engine {
       const Cause cause = Cause::backward_of("a gradient's hook");
       for (const GradientHook& hook : all) replace(node, gradient, spec, hook(gradient));
     }
-    if (node.keeps_gradient(index) && !MoveObserver::rehearsing())
+    if (node.keeps_gradient(index)) {
+      RehearsedGraph::note_kept_gradient(node, index);
       node.keep_gradient(index, gradient);
+    }
     for (std::size_t i = 0; i < wanted_.size(); ++i) {
       if (wanted_[i].node.get() == &node && wanted_[i].output == index) captured_[i] = gradient;
     }

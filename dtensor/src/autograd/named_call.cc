@@ -8,6 +8,8 @@
 #include "autograd/call.h"
 #include "autograd/call_text.h"
 #include "dtrun/base/user_frame.h"
+#include "layout/place_in_whole.h"
+#include "move/argument_error.h"
 
 namespace dtrun::dtensor {
 
@@ -79,7 +81,7 @@ void tell_place(std::string_view op, const Error& error) {
 
 /// Those of the operator that it came from, whose operands have to be told then, too.
 bool numbers_arguments(const Error& error) {
-  return error.why().find("argument ") != std::string::npos;
+  return dynamic_cast<const ArgumentError*>(&error) != nullptr;
 }
 
 /// Errors of failed peers and of differing calls are complete.
@@ -102,6 +104,17 @@ void tell_call(std::string_view op, std::span<const Tensor* const> inputs, const
   throw Error(error.code(), error.summary(), joined(error.why(), "; ", call), error.remedy());
 }
 
+void tell_place_in_whole(std::span<const Spec> inputs, const tensors::PlaceError& error) {
+  for (const Spec& input : inputs) {
+    if (!input || input.dtype() != DType::i64) continue;
+    const Box& part = input.local_box();
+    if (part.shape == input.shape() || tensors::numel(part.shape) != tensors::numel(error.shape()))
+      continue;
+    throw error.in_whole(place_in_whole(error.place(), part, input.shape()), input.shape());
+  }
+  throw;
+}
+
 void tell_named_call(std::string_view op, CallArguments arguments, const Error& error) {
   pass_on_others(op, error);
   const bool is_named = names(error.summary(), op);
@@ -121,10 +134,7 @@ void tell_named_call(std::string_view op, CallArguments arguments, const Error& 
 }
 
 void refuse_missing(std::string_view op, const CallArgument& argument) {
-  throw Error(ErrorCode::kInvalidArgument,
-              std::string(op) + " was given an undefined tensor as its " + argument.name(),
-              "nothing was assigned to it yet, or it is a grad() before backward()",
-              "ask defined() first");
+  refuse_undefined(op, "its " + std::string(argument.name()));
 }
 
 }  // namespace dtrun::dtensor

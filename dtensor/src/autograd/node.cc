@@ -75,6 +75,10 @@ Tensor Node::kept_gradient(std::uint32_t output) const {
   return output < kept_.size() ? kept_[output].gradient : Tensor();
 }
 
+void Node::set_kept_gradient(std::uint32_t output, Tensor gradient) {
+  kept_[output].gradient = std::move(gradient);
+}
+
 Leaf* Graph::leaf(const Tensor& tensor) {
   return dynamic_cast<Leaf*>(producer(tensor).get());
 }

@@ -60,6 +60,7 @@ class Node : public base::Count {
   void stop_keeping(std::uint32_t output) { kept_[output] = {}; }
   void keep_gradient(std::uint32_t output, const Tensor& gradient);
   Tensor kept_gradient(std::uint32_t output) const;
+  void set_kept_gradient(std::uint32_t output, Tensor gradient);
 
   /// The section in which the node was made; of a leaf, in which it was last used. Usually null.
   Section* section() const { return section_.get(); }

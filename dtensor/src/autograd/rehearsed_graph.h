@@ -1,9 +1,11 @@
 // RehearsedGraph: what operators in place make of a tensor's graph while calls are rehearsed, and
-// what backward() makes of leaves' gradients, taken back at the end. On one thread's stack.
+// what backward() makes of the gradients of leaves and of those that retain_grad() asked for, taken
+// back at the end. On one thread's stack.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+#include <map>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -18,7 +20,9 @@ class RehearsedGraph {
     // The last first: a tensor may have been written twice.
     for (auto write = writes_.rbegin(); write != writes_.rend(); ++write)
       Graph::set_producer(write->target, std::move(write->producer), write->output);
-    for (auto& [leaf, gradient] : gradients_) leaf->gradient = std::move(gradient);
+    for (auto& [key, noted] : leaves_) noted.leaf->gradient = std::move(noted.gradient);
+    for (auto& [key, noted] : kept_)
+      noted.node->set_kept_gradient(key.second, std::move(noted.gradient));
     innermost_ = outer_;
   }
   RehearsedGraph(const RehearsedGraph&) = delete;
@@ -34,9 +38,14 @@ class RehearsedGraph {
   /// The leaf's gradient is about to change; the call does nothing outside of a rehearsal.
   static void note_gradient(Leaf& leaf) {
     if (innermost_ == nullptr) return;
-    const auto is_noted = [&](const auto& noted) { return noted.first.get() == &leaf; };
-    if (std::ranges::none_of(innermost_->gradients_, is_noted))
-      innermost_->gradients_.emplace_back(base::Counted<Leaf>::share(&leaf), leaf.gradient);
+    const auto [noted, is_new] = innermost_->leaves_.try_emplace(&leaf);
+    if (is_new) noted->second = {base::Counted<Leaf>::share(&leaf), leaf.gradient};
+  }
+  /// The same of one that retain_grad() keeps.
+  static void note_kept_gradient(Node& node, std::uint32_t output) {
+    if (innermost_ == nullptr) return;
+    const auto [noted, is_new] = innermost_->kept_.try_emplace({&node, output});
+    if (is_new) noted->second = {base::Counted<Node>::share(&node), node.kept_gradient(output)};
   }
 
  private:
@@ -45,11 +54,21 @@ class RehearsedGraph {
     base::Counted<Node> producer;
     std::uint32_t output;
   };
+  /// A gradient as it was before, and what holds it.
+  struct OfLeaf {
+    base::Counted<Leaf> leaf;
+    Tensor gradient;
+  };
+  struct OfOutput {
+    base::Counted<Node> node;
+    Tensor gradient;
+  };
   static inline thread_local RehearsedGraph* innermost_ = nullptr;
 
   RehearsedGraph* const outer_;
   std::vector<Write> writes_;
-  std::vector<std::pair<base::Counted<Leaf>, Tensor>> gradients_;  ///< as they were before
+  std::unordered_map<const Leaf*, OfLeaf> leaves_;
+  std::map<std::pair<const Node*, std::uint32_t>, OfOutput> kept_;
 };
 
 }  // namespace dtrun::dtensor

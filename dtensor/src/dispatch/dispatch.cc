@@ -315,11 +315,12 @@ void append_inputs(CallKey& key, const OpView& op, std::span<const Placed> input
 constinit thread_local ChoiceObserver* ChoiceObserver::innermost_ = nullptr;
 
 void refuse_undefined(std::string_view op, std::size_t argument) {
-  throw Error(ErrorCode::kInvalidArgument,
-              std::string(op) + " was given an undefined tensor as argument " +
-                  std::to_string(argument + 1),
-              "nothing was assigned to it yet, or it is a grad() before backward()",
-              "ask defined() first");
+  refuse_undefined(op, "argument " + std::to_string(argument + 1));
+}
+void refuse_undefined(std::string_view op, const std::string& which) {
+  throw Error(
+      ErrorCode::kInvalidArgument, std::string(op) + " was given an undefined tensor as " + which,
+      "nothing was assigned to it yet, or it is a grad() before backward()", "ask defined() first");
 }
 
 PreparedCall prepare_call(const OpView& op, std::span<const Placed> inputs, CallKey key) {

@@ -73,5 +73,7 @@ PreparedCall prepare_call(const OpView& op, std::span<const Placed> inputs, Call
 
 /// @throws Error kInvalidArgument naming the operator and the argument
 [[noreturn]] void refuse_undefined(std::string_view op, std::size_t argument);
+/// @param which "its weight"
+[[noreturn]] void refuse_undefined(std::string_view op, const std::string& which);
 
 }  // namespace dtrun::dtensor

@@ -299,10 +299,10 @@ AskedMove asked_move(std::string_view call, const base::CallSite& site, const Sp
 }
 
 LocalTensor pattern_of(const Shape& shape, DType dtype) {
-  const std::size_t bytes =
-      static_cast<std::size_t>(tensors::numel(shape)) * tensors::item_size(dtype);
-  return LocalTensor(tensors::Storage::wrap(nullptr, bytes, tensors::kCpu, {}), dtype, shape,
-                     tensors::contiguous_strides(shape));
+  const std::int64_t count = tensors::numel(shape);
+  const std::size_t bytes = static_cast<std::size_t>(count) * tensors::item_size(dtype);
+  return LocalTensor::dense(tensors::Storage::wrap(nullptr, bytes, tensors::kCpu, {}), dtype, shape,
+                            count);
 }
 
 AskedMove with_direct_step(const Spec& from, AskedMove move) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dtrun/base/error.h"
+#include "move/argument_error.h"
 #include "move/cause.h"
 #include "move/legal_layouts.h"
 #include "move/move_observer.h"
@@ -26,8 +27,9 @@ std::string call_that_brings(const Placements& placements) {
 }
 
 [[noreturn]] void refuse_move(const Movement& move, const Cause& cause) {
-  const std::string argument =
-      cause.argument() < 0 ? "a tensor" : "argument " + std::to_string(cause.argument() + 1);
+  const bool is_numbered = cause.argument() >= 0;
+  const std::string which =
+      is_numbered ? "argument " + std::to_string(cause.argument() + 1) : "a tensor";
   std::string collectives;
   for (const Step& step : move.steps) {
     if (!is_collective(step.kind)) continue;
@@ -36,14 +38,17 @@ std::string call_that_brings(const Placements& placements) {
   }
   const LegalLayouts* const layouts = LegalLayouts::innermost();
   const std::string legal = layouts == nullptr ? "" : "; " + layouts->nearest();
-  throw base::Error(base::ErrorCode::kInvalidArgument,
-                    cause.to_string() + " would communicate, which nobody asked for",
-                    argument + ", " + std::string(tensors::dtype_short_name(move.dtype)) +
-                        tensors::shape_to_string(move.site.global_shape) + " that lies as " +
-                        move.steps.front().before.to_string() + ", has to become " +
-                        move.steps.back().after.to_string() + " (" + collectives + ")",
-                    call_that_brings(move.steps.back().after.placements()) +
-                        " it before, or end the StrictScope" + legal);
+  const ArgumentError refusal(base::ErrorCode::kInvalidArgument,
+                              cause.to_string() + " would communicate, which nobody asked for",
+                              which + ", " + std::string(tensors::dtype_short_name(move.dtype)) +
+                                  tensors::shape_to_string(move.site.global_shape) +
+                                  " that lies as " + move.steps.front().before.to_string() +
+                                  ", has to become " + move.steps.back().after.to_string() + " (" +
+                                  collectives + ")",
+                              call_that_brings(move.steps.back().after.placements()) +
+                                  " it before, or end the StrictScope" + legal);
+  if (is_numbered) throw refusal;
+  throw base::Error(refusal);
 }
 
 [[noreturn]] void refuse_blocks(const BlockMovement& move, const Cause& cause) {

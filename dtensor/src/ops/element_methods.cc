@@ -159,6 +159,9 @@ Tensor ElementMethods::ceil() const {
 Tensor ElementMethods::round() const {
   return dtensor::round(self());
 }
+Tensor ElementMethods::round(int decimals) const {
+  return dtensor::round(self(), decimals);
+}
 Tensor ElementMethods::trunc() const {
   return dtensor::trunc(self());
 }

@@ -8,6 +8,7 @@
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops.h"
+#include "layout/place_in_whole.h"
 #include "move/cause.h"
 #include "move/neutral.h"
 #include "ops/reduced_dims.h"
@@ -85,17 +86,6 @@ constexpr Op<ReducedDims> kPosition{
       return position<kEnd>(in[0], a);
     }};
 
-/// The row-major number in the whole of the element that has it in this rank's part.
-std::int64_t number_in_whole(std::int64_t in_part, const Box& part, const Shape& whole) {
-  std::int64_t number = 0, step = 1;
-  for (std::size_t d = whole.size(); d-- > 0;) {
-    number += (in_part % part.shape[d] + part.offsets[d]) * step;
-    in_part /= part.shape[d];
-    step *= whole[d];
-  }
-  return number;
-}
-
 /// Where this rank's part has the extreme of the whole; else beyond all positions.
 template <End kEnd>
 LocalTensor position_of_extreme(Locals in, const ReducedDims& a, const None&, const Site& site) {
@@ -114,7 +104,7 @@ LocalTensor position_of_extreme(Locals in, const ReducedDims& a, const None&, co
       a.dims.size() == 1
           ? tensors::add(in_part, box.offsets[static_cast<std::size_t>(a.dims[0])])
           : tensors::full(in_part.shape(),
-                          number_in_whole(in_part.to_vector_i64()[0], box, site.inputs[0].shape()),
+                          place_in_whole(in_part.to_vector_i64()[0], box, site.inputs[0].shape()),
                           {DType::i64, part.device()});
   return tensors::where(is_here, in_whole, nowhere);
 }

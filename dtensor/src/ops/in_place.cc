@@ -4,16 +4,22 @@
 
 #include "autograd/call_text.h"
 #include "autograd/rehearsed_graph.h"
+#include "dispatch/dispatch.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/tensor/own_storages.h"
 #include "move/cause.h"
+#include "move/move_observer.h"
 
 namespace dtrun::dtensor::in_place_steps {
 namespace {
 
 using base::Error;
 using base::ErrorCode;
+
+bool is_outside_mesh(const Tensor& tensor) {
+  return tensor.is_distributed() && tensor.spec().is_outside();
+}
 
 /// What a checkpoint() around this call has not made would be changed once more by its backward.
 void check_not_run_twice(const char* op, const Tensor& target) {
@@ -27,6 +33,7 @@ void check_not_run_twice(const char* op, const Tensor& target) {
 
 /// retain_grad() was said of the tensor, not of what made its numbers before.
 void move_producer(const Tensor& target, const Tensor& result) {
+  if (MoveObserver::rehearsing()) return RehearsedGraph::write(target, result);
   const base::Counted<Node> before = Graph::producer(target);
   const std::uint32_t output = Graph::output(target);
   Graph::set_producer(target, Graph::producer(result), Graph::output(result));
@@ -37,8 +44,16 @@ void move_producer(const Tensor& target, const Tensor& result) {
 
 }  // namespace
 
-bool is_outside_mesh(const Tensor& tensor) {
-  return tensor.is_distributed() && tensor.spec().is_outside();
+void require_defined(const char* op, const Tensor& target, Others others) {
+  if (!target.defined()) refuse_undefined(op, 0);
+  for (const Tensor* const* other = others.begin(); other != others.end(); ++other) {
+    if (!(*other)->defined())
+      refuse_undefined(op, static_cast<std::size_t>(other - others.begin()) + 1);
+  }
+}
+
+bool is_to_be_written(const Tensor& target) {
+  return !MoveObserver::rehearsing() && !is_outside_mesh(target);
 }
 
 void check_writable(const char* op, const Tensor& target) {
@@ -135,9 +150,7 @@ const Tensor& assign(const Tensor& target, const Tensor& result) {
   if (target.is_distributed()) {
     fitting = fitting.redistribute(target.placements(), target.spec().shard_order());
   }
-  if (MoveObserver::rehearsing() && Graph::is_on()) RehearsedGraph::write(target, fitting);
-  if (MoveObserver::rehearsing()) return target;
-  if (!is_outside_mesh(target)) {
+  if (is_to_be_written(target)) {
     target.local().storage()->count_write();
     target.local().copy_(fitting.local());
   }

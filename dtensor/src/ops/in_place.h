@@ -10,17 +10,18 @@
 
 #include "autograd/named_call.h"
 #include "autograd/node.h"
-#include "dispatch/dispatch.h"
 #include "dispatch/result_wish.h"
 #include "dtrun/dtensor/autograd/tensor.h"
-#include "move/move_observer.h"
 
 namespace dtrun::dtensor::in_place_steps {
 
 /// What an operator reads besides the tensor that it writes.
 using Others = std::initializer_list<const Tensor*>;
 
-bool is_outside_mesh(const Tensor& tensor);
+/// @throws Error kInvalidArgument for an undefined one
+void require_defined(const char* op, const Tensor& target, Others others);
+/// Whether this rank has elements of it, which a rehearsal leaves as they are.
+bool is_to_be_written(const Tensor& target);
 /// @throws Error kInvalidArgument where the change would make a gradient wrong
 void check_writable(const char* op, const Tensor& target);
 /// A value that wants a gradient is about to be written to elements that others show as well.
@@ -55,17 +56,12 @@ Tensor wishing_for(const Tensor& target, Operation operation) {
 template <typename Operation, typename Kernel>
 const Tensor& write_in_place(const char* name, const Tensor& target, Others others,
                              Operation operation, Kernel kernel) {
-  if (!target.defined()) refuse_undefined(name, 0);
-  std::size_t argument = 0;
-  for (const Tensor* other : others) {
-    ++argument;
-    if (!other->defined()) refuse_undefined(name, argument);
-  }
+  require_defined(name, target, others);
   check_writable(name, target);
   for (const Tensor* other : others) check_not_shared(name, target, *other);
   if constexpr (!std::is_null_pointer_v<Kernel>) {
     if (is_in_step(target, others)) {
-      if (!MoveObserver::rehearsing() && !is_outside_mesh(target)) kernel(target.local());
+      if (is_to_be_written(target)) kernel(target.local());
       return target;
     }
   }

@@ -150,7 +150,7 @@ const Tensor& fill_all(const Tensor& target, Scalar value) {
         target.is_distributed() ? everywhere(number, target) : number.expand(target.shape());
     return assign(target, overwritten(as_it_was(target, {}), all));
   }
-  if (MoveObserver::rehearsing() || is_outside_mesh(target)) return target;
+  if (!is_to_be_written(target)) return target;
   target.local().storage()->count_write();
   if (target.is_distributed() && without_partials(target.placements()) != target.placements()) {
     // The parts make up the value.
@@ -256,6 +256,10 @@ const Tensor& InPlaceMethods::ceil_() const {
 }
 const Tensor& InPlaceMethods::round_() const {
   return in_place_of_one("round_", self(), dtensor::round);
+}
+const Tensor& InPlaceMethods::round_(int decimals) const {
+  return in_place_of_old("round_", self(),
+                         [&](const Tensor& old) { return dtensor::round(old, decimals); });
 }
 const Tensor& InPlaceMethods::trunc_() const {
   return in_place_of_one("trunc_", self(), dtensor::trunc);
@@ -440,6 +444,32 @@ const Tensor& InPlaceMethods::scatter_(int dim, const Tensor& index, Scalar valu
   return in_place(
       "scatter_", self(), {&index},
       [&](const Tensor& old) { return dtensor::scatter(old, dim, index, value); }, nullptr);
+}
+const Tensor& InPlaceMethods::scatter_(int dim, const Tensor& index, const Tensor& source,
+                                       ScatterReduce reduce) const {
+  return in_place(
+      "scatter_", self(), {&index, &source},
+      [&](const Tensor& old) {
+        return dtensor::scatter(old, dim, index, unless_same(self(), old, source), reduce);
+      },
+      nullptr);
+}
+const Tensor& InPlaceMethods::scatter_(int dim, const Tensor& index, Scalar value,
+                                       ScatterReduce reduce) const {
+  return in_place(
+      "scatter_", self(), {&index},
+      [&](const Tensor& old) { return dtensor::scatter(old, dim, index, value, reduce); }, nullptr);
+}
+const Tensor& InPlaceMethods::scatter_reduce_(int dim, const Tensor& index, const Tensor& source,
+                                              ScatterReduce reduce,
+                                              IncludeSelf include_self) const {
+  return in_place(
+      "scatter_reduce_", self(), {&index, &source},
+      [&](const Tensor& old) {
+        return dtensor::scatter_reduce(old, dim, index, unless_same(self(), old, source), reduce,
+                                       include_self);
+      },
+      nullptr);
 }
 const Tensor& InPlaceMethods::index_put_(const Tensors& positions, const Tensor& values,
                                          PutMode mode) const {

@@ -7,11 +7,15 @@
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/index.h"
+#include "dtrun/tensor/shapes_only.h"
+#include "move/neutral.h"
 #include "ops/elementwise.h"
 #include "ops/index_rows.h"
 #include "ops/named_dim.h"
+#include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -54,7 +58,10 @@ struct Stretch {
   bool empty = false;   ///< the rank holds nothing of the dim
 
   LocalTensor or_none(const LocalTensor& picked) const {
-    return is_here.defined() ? tensors::where(spread(picked), picked, no_part({}, picked)) : picked;
+    return or_else(picked, no_part({}, picked));
+  }
+  LocalTensor or_else(const LocalTensor& picked, const LocalTensor& none) const {
+    return is_here.defined() ? tensors::where(spread(picked), picked, none) : picked;
   }
   /// The mask as a view beside slices, whose positions stand along `slice_dim`.
   int slice_dim = -1;
@@ -383,6 +390,105 @@ constexpr Op<IndexedDim, Number> kScatterNumber{
     },
     .saves = saves_input(1)};
 
+// --- Elements that are folded.
+
+struct PlacedFold {
+  int dim;
+  ScatterReduce by;  ///< prod, amax or amin
+};
+void append_key(CallKey& key, const PlacedFold& a) {
+  key.push_back(a.dim);
+  key.push_back(static_cast<std::int64_t>(a.by));
+}
+using FoldContext = Context<PlacedFold, None>;
+
+ReduceOp reduce_op_of(ScatterReduce by) {
+  if (by == ScatterReduce::prod) return ReduceOp::product;
+  return by == ScatterReduce::amax ? ReduceOp::max : ReduceOp::min;
+}
+
+/// Where ranks have different sources, each folds its own into all of the target: an extreme may
+/// meet it several times.
+void fold_rules(Rules& r, Metas in, const PlacedFold& a) {
+  const Rules::Indices target = shared_dims(in, a.dim, kIndexAndSource);
+  Rules::Indices beside = target;
+  if (!beside.empty()) beside[static_cast<std::size_t>(a.dim)] = sharding::kBroadcast;
+  r.indices({target, beside, beside}, target).cut_all();
+  if (a.by == ScatterReduce::prod) {
+    r.linear(0);
+  } else if (!target.empty()) {
+    const Placement parts = Partial(reduce_op_of(a.by));
+    for (const Placement& whole : {Replicate(), parts})
+      r.also({whole, Shard(a.dim), Shard(a.dim)}, parts);
+  }
+}
+
+/// Where a source is 0, what else came to its place is its derivative, unless another was 0, too.
+Tensor gradient_of_factors(const FoldContext& c, const Tensor& source) {
+  const int dim = c.attributes().dim;
+  const Tensor index = c.input(1), is_zero = eq(source, 0);
+  if (Graph::is_on() && !tensors::ShapesOnly::stands() && any(is_zero).item() != 0) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      "a second gradient of scatter_reduce to products",
+                      "a source is 0, where the first one is found by leaving it out",
+                      "backward() without a graph of gradients, or sources other than 0");
+  }
+  const Tensor factors = where(is_zero, one_of(source), source);
+  const Tensor product = scatter_reduce(c.input(0), dim, index, factors, ScatterReduce::prod);
+  const Tensor zeros =
+      scatter_add(zeros_like(product).to(DType::i64), dim, index, is_zero.to(DType::i64));
+  const Tensor of_all = gather(c.grad() * product, dim, index);
+  const Tensor zeros_beside = gather(zeros, dim, index);
+  return where(is_zero, where(eq(zeros_beside, 1), of_all, 0),
+               where(eq(zeros_beside, 0), of_all / factors, 0));
+}
+
+Tensors product_gradient(const FoldContext& c) {
+  const Tensor source = without_partial(c.input(2));
+  const auto of_target = [&] {
+    return c.grad() * scatter_reduce(ones_like(c.input(0)), c.attributes().dim, c.input(1), source,
+                                     ScatterReduce::prod);
+  };
+  return {c.needs(0) ? of_target() : Tensor(), Tensor(),
+          c.needs(2) ? gradient_of_factors(c, source) : Tensor()};
+}
+
+Tensor is_extreme(const Tensor& a, const Tensor& extreme) {
+  return logical_or(eq(a, extreme), logical_and(isnan(a), isnan(extreme)));
+}
+
+/// All that are the extreme share its gradient.
+Tensors extreme_gradient(const FoldContext& c) {
+  const int dim = c.attributes().dim;
+  const Tensor index = c.input(1), y = without_partial(c.output());
+  const Tensor target_has = is_extreme(without_partial(c.input(0)), y);
+  const Tensor source_has = is_extreme(without_partial(c.input(2)), gather(y, dim, index));
+  const DType dtype = c.dtype(0);
+  const Tensor share =
+      c.grad() / scatter_add(target_has.to(dtype), dim, index, source_has.to(dtype));
+  return {where(target_has, share, 0), Tensor(), where(source_has, gather(share, dim, index), 0)};
+}
+
+constexpr Op<PlacedFold> kScatterFold{
+    .name = "scatter_reduce",
+    .meta = [](Metas in, const PlacedFold& a) -> Meta {
+      require_dims("scatter_reduce", in);
+      return same_as_target(in, {a.dim});
+    },
+    .rules = fold_rules,
+    .local = [](Locals in, const PlacedFold& a, const None&, const Site& site) -> LocalTensor {
+      const Stretch part = stretch_of("scatter_reduce", in[1], in[0], a.dim, site);
+      if (part.empty) return in[0].clone();
+      const LocalTensor none = neutral_like(in[2], {}, reduce_op_of(a.by));
+      return tensors::scatter_reduce(in[0], a.dim, part.index, part.or_else(in[2], none), a.by);
+    },
+    .backward =
+        [](const FoldContext& c) {
+          return c.attributes().by == ScatterReduce::prod ? product_gradient(c)
+                                                          : extreme_gradient(c);
+        },
+    .saves = {7, true}};
+
 /// Positions of i32 are taken, too.
 Tensor wide_positions(const Tensor& index) {
   return index.dtype() == DType::i32 ? index.to(DType::i64) : index;
@@ -457,6 +563,68 @@ Tensor scatter_add(const Tensor& a, int dim, const Tensor& index, const Tensor& 
     if (is_nothing(a, index)) return a.clone();
     return call_three(kScatterAdd, a, wide_positions(index), beside_index(source, index),
                       IndexedDim{named_dim_or_only("scatter_add", a, dim)});
+  });
+}
+
+namespace {
+
+/// What a fold of nothing is.
+Scalar start_of(ScatterReduce by, DType dtype) {
+  if (by == ScatterReduce::sum || by == ScatterReduce::mean) return 0;
+  const LocalTensor start = neutral_like(tensors::empty({}, {dtype}), {}, reduce_op_of(by));
+  return tensors::is_floating_point(dtype) ? Scalar(start.to_vector()[0])
+                                           : Scalar(start.to_vector_i64()[0]);
+}
+
+Tensor reduced_into(const Tensor& a, int dim, const Tensor& index, const Tensor& source,
+                    ScatterReduce by, IncludeSelf include_self);
+
+/// The sum divided by how many came. Halves in f32, integers rounded down.
+Tensor mean_into(const Tensor& a, int dim, const Tensor& index, const Tensor& source,
+                 IncludeSelf include_self) {
+  const DType dtype = a.dtype();
+  if (dtype == DType::boolean) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      "scatter_reduce of bool tensors to their mean",
+                      "a mean of truth values is none", "to(DType::f32) first");
+  }
+  if (dtype == source.dtype() && (dtype == DType::f16 || dtype == DType::bf16))
+    return mean_into(a.to(DType::f32), dim, index, source.to(DType::f32), include_self).to(dtype);
+  const Tensor total = reduced_into(a, dim, index, source, ScatterReduce::sum, include_self);
+  const Tensor each = ones_like(a).to(DType::i64);
+  const Tensor counts = reduced_into(each, dim, index, ones_like(index).to(DType::i64),
+                                     ScatterReduce::sum, include_self);
+  if (tensors::is_floating_point(dtype)) return div(total, counts.to(dtype));
+  return floor_divide(total.to(DType::i64), counts).to(dtype);
+}
+
+Tensor reduced_into(const Tensor& a, int dim, const Tensor& index, const Tensor& source,
+                    ScatterReduce by, IncludeSelf include_self) {
+  if (is_nothing(a, index)) return a.clone();
+  if (by == ScatterReduce::mean) return mean_into(a, dim, index, source, include_self);
+  const Tensor start =
+      include_self == IncludeSelf::yes ? a : scatter(a, dim, index, start_of(by, a.dtype()));
+  if (by == ScatterReduce::sum) return scatter_add(start, dim, index, source);
+  return call_three(kScatterFold, start, wide_positions(index), beside_index(source, index),
+                    PlacedFold{named_dim_or_only("scatter_reduce", a, dim), by});
+}
+
+}  // namespace
+
+Tensor scatter_reduce(const Tensor& a, int dim, const Tensor& index, const Tensor& source,
+                      ScatterReduce reduce, IncludeSelf include_self) {
+  return named_call("scatter_reduce", {{"input", a}, {"index", index}, {"source", source}},
+                    [&] { return reduced_into(a, dim, index, source, reduce, include_self); });
+}
+Tensor scatter(const Tensor& a, int dim, const Tensor& index, const Tensor& source,
+               ScatterReduce reduce) {
+  return named_call("scatter", {{"input", a}, {"index", index}, {"source", source}},
+                    [&] { return reduced_into(a, dim, index, source, reduce, IncludeSelf::yes); });
+}
+Tensor scatter(const Tensor& a, int dim, const Tensor& index, Scalar value, ScatterReduce reduce) {
+  return named_call("scatter", {{"input", a}, {"index", index}}, [&] {
+    const Tensor source = full_like(index.to(a.dtype()), value);
+    return reduced_into(a, dim, index, source, reduce, IncludeSelf::yes);
   });
 }
 

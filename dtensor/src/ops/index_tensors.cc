@@ -7,6 +7,7 @@
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops/index.h"
+#include "dtrun/tensor/place_error.h"
 #include "ops/index_rows.h"
 #include "ops/masks.h"
 
@@ -26,9 +27,8 @@ LocalTensor from_start(const LocalTensor& positions, const PickedDim& picked) {
   const std::int64_t size = picked.of->shape()[static_cast<std::size_t>(picked.dim)];
   try {
     return tensors::positions_from_start(picked.op, positions, picked.dim, size);
-  } catch (const Error& error) {
-    throw Error(error.code(), error.summary() + " into " + tensor_text(*picked.of), error.why(),
-                error.remedy());
+  } catch (const tensors::PlaceError& error) {
+    throw error.into(tensor_text(*picked.of));
   }
 }
 

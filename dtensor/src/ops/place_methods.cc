@@ -26,6 +26,18 @@ Tensor PlaceMethods::scatter(int dim, const Tensor& index, const Tensor& source)
 Tensor PlaceMethods::scatter(int dim, const Tensor& index, Scalar value) const {
   return dtensor::scatter(self(), dim, index, value);
 }
+Tensor PlaceMethods::scatter(int dim, const Tensor& index, const Tensor& source,
+                             ScatterReduce reduce) const {
+  return dtensor::scatter(self(), dim, index, source, reduce);
+}
+Tensor PlaceMethods::scatter(int dim, const Tensor& index, Scalar value,
+                             ScatterReduce reduce) const {
+  return dtensor::scatter(self(), dim, index, value, reduce);
+}
+Tensor PlaceMethods::scatter_reduce(int dim, const Tensor& index, const Tensor& source,
+                                    ScatterReduce reduce, IncludeSelf include_self) const {
+  return dtensor::scatter_reduce(self(), dim, index, source, reduce, include_self);
+}
 Tensor PlaceMethods::scatter_add(int dim, const Tensor& index, const Tensor& source) const {
   return dtensor::scatter_add(self(), dim, index, source);
 }

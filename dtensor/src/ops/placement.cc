@@ -104,7 +104,7 @@ StepNode::Backward way_back(const Tensor& x) {
 }
 
 /// What has arrived of x, in the graph.
-Tensor arrived(const Tensor& x, Tensor tensor) {
+inline Tensor arrived(const Tensor& x, Tensor tensor) {
   if (!wants_step(x)) return tensor;
   return recorded("redistribute", x, std::move(tensor), way_back(x), PartialGradient::passed_on);
 }
@@ -152,8 +152,7 @@ Tensor Tensor::moved_by(const AskedMove& move, Site site) const {
   // Without another look at shape and dtype.
   Tensor tensor;
   tensor.body_ = base::Counted<Body>(new Body(std::move(moved), move.to));
-  if (wants_step(*this)) return arrived(*this, std::move(tensor));
-  return tensor;
+  return arrived(*this, std::move(tensor));
 }
 
 const KeptCrossing* Tensor::repeated_move(const DeviceMesh& mesh,
@@ -169,8 +168,7 @@ const KeptCrossing* Tensor::repeated_move(const DeviceMesh& mesh,
   // Without another look at shape and dtype.
   Tensor tensor;
   tensor.body_ = base::Counted<Body>(new Body(std::move(moved), kept.to()));
-  if (wants_step(*this)) return arrived(*this, std::move(tensor));
-  return tensor;
+  return arrived(*this, std::move(tensor));
 }
 
 Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& order,

@@ -150,6 +150,22 @@ Tensor prod(const Tensor& a, int dim, bool keepdim) {
                     [&] { return call_prod(a, reduced_dims("prod", a, {dim}, keepdim)); });
 }
 
+// Sums and products of integers are i64, which come to the same in any narrower type.
+Tensor sum(const Tensor& a, const std::vector<int>& dims, bool keepdim, DType dtype) {
+  return named_call("sum", {{"input", a}},
+                    [&] { return sum(a.to(dtype), dims, keepdim).to(dtype); });
+}
+Tensor mean(const Tensor& a, const std::vector<int>& dims, bool keepdim, DType dtype) {
+  return named_call("mean", {{"input", a}}, [&] { return mean(a.to(dtype), dims, keepdim); });
+}
+Tensor prod(const Tensor& a, DType dtype) {
+  return named_call("prod", {{"input", a}}, [&] { return prod(a.to(dtype)).to(dtype); });
+}
+Tensor prod(const Tensor& a, int dim, bool keepdim, DType dtype) {
+  return named_call("prod", {{"input", a}},
+                    [&] { return prod(a.to(dtype), dim, keepdim).to(dtype); });
+}
+
 Tensor any(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
   return named_call("any", {{"input", a}},
                     [&] { return call(kAny, a, reduced_dims("any", a, dims, keepdim)); });

@@ -27,6 +27,40 @@ Tensor ReductionMethods::prod() const {
 Tensor ReductionMethods::prod(int dim, bool keepdim) const {
   return dtensor::prod(self(), dim, keepdim);
 }
+Tensor ReductionMethods::sum(const std::vector<int>& dims, bool keepdim, DType dtype) const {
+  return dtensor::sum(self(), dims, keepdim, dtype);
+}
+template <std::same_as<DType> D>
+Tensor ReductionMethods::sum(D dtype) const {
+  return dtensor::sum(self(), dtype);
+}
+template Tensor ReductionMethods::sum(DType dtype) const;
+Tensor ReductionMethods::mean(const std::vector<int>& dims, bool keepdim, DType dtype) const {
+  return dtensor::mean(self(), dims, keepdim, dtype);
+}
+template <std::same_as<DType> D>
+Tensor ReductionMethods::mean(D dtype) const {
+  return dtensor::mean(self(), dtype);
+}
+template Tensor ReductionMethods::mean(DType dtype) const;
+Tensor ReductionMethods::prod(DType dtype) const {
+  return dtensor::prod(self(), dtype);
+}
+Tensor ReductionMethods::prod(int dim, bool keepdim, DType dtype) const {
+  return dtensor::prod(self(), dim, keepdim, dtype);
+}
+Tensor ReductionMethods::cumsum(int dim, DType dtype) const {
+  return dtensor::cumsum(self(), dim, dtype);
+}
+Tensor ReductionMethods::cumprod(int dim, DType dtype) const {
+  return dtensor::cumprod(self(), dim, dtype);
+}
+Tensor ReductionMethods::softmax(int dim, DType dtype) const {
+  return dtensor::softmax(self(), dim, dtype);
+}
+Tensor ReductionMethods::log_softmax(int dim, DType dtype) const {
+  return dtensor::log_softmax(self(), dim, dtype);
+}
 Tensor ReductionMethods::any(const std::vector<int>& dims, bool keepdim) const {
   return dtensor::any(self(), dims, keepdim);
 }

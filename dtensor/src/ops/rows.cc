@@ -183,6 +183,13 @@ Tensor log_softmax(const Tensor& a, int dim) {
   });
 }
 
+Tensor softmax(const Tensor& a, int dim, DType dtype) {
+  return named_call("softmax", {{"input", a}}, [&] { return softmax(a.to(dtype), dim); });
+}
+Tensor log_softmax(const Tensor& a, int dim, DType dtype) {
+  return named_call("log_softmax", {{"input", a}}, [&] { return log_softmax(a.to(dtype), dim); });
+}
+
 Tensor linear(const Tensor& a, const Tensor& weight, const Tensor& bias) {
   return named_call(
       "linear", {{"input", a}, {"weight", weight}, CallArgument::if_given("bias", bias)},

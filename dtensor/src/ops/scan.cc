@@ -146,4 +146,12 @@ Tensor cumprod(const Tensor& a, int dim) {
   });
 }
 
+// Sums and products of integers are i64, which come to the same in any narrower type.
+Tensor cumsum(const Tensor& a, int dim, DType dtype) {
+  return named_call("cumsum", {{"input", a}}, [&] { return cumsum(a.to(dtype), dim).to(dtype); });
+}
+Tensor cumprod(const Tensor& a, int dim, DType dtype) {
+  return named_call("cumprod", {{"input", a}}, [&] { return cumprod(a.to(dtype), dim).to(dtype); });
+}
+
 }  // namespace dtrun::dtensor

@@ -5,6 +5,7 @@
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/tensor/ops.h"
 #include "ops/elementwise.h"
+#include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -48,6 +49,20 @@ constexpr Op<> kSquare = unary<tensors::square>(
 constexpr Op<> kFloor = unary<tensors::floor>("floor", same_dtype, flat);
 constexpr Op<> kCeil = unary<tensors::ceil>("ceil", same_dtype, flat);
 constexpr Op<> kRound = unary<tensors::round>("round", same_dtype, flat);
+struct Decimals {
+  int count;
+};
+constexpr Op<None, Decimals> kRoundTo{
+    .name = "round",
+    .meta =
+        [](Metas in, const None&) {
+          require_floating("round", in[0].dtype);
+          return in[0];
+        },
+    .rules = elementwise_rules,
+    .local = [](Locals in, const None&, const Decimals& v,
+                const Site&) { return tensors::round(in[0], v.count); },
+    .backward = [](const Context<None, Decimals>& c) -> Tensors { return {zeros_like(c.grad())}; }};
 constexpr Op<> kTrunc = unary<tensors::trunc>("trunc", same_dtype, flat);
 constexpr Op<> kReciprocal = unary<tensors::reciprocal>(
     "reciprocal", floating_dtype,
@@ -242,6 +257,9 @@ Tensor ceil(const Tensor& a) {
 }
 Tensor round(const Tensor& a) {
   return call(kRound, a);
+}
+Tensor round(const Tensor& a, int decimals) {
+  return call(kRoundTo, a, None{}, Decimals{decimals});
 }
 Tensor trunc(const Tensor& a) {
   return call(kTrunc, a);

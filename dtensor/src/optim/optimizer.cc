@@ -47,36 +47,37 @@ Tensor count_tensor(std::int64_t count) {
 
 }  // namespace
 
-void Optimizer::require(bool holds, const std::string& what) const {
+void Optimizer::require(bool holds, const std::string& what, const std::string& remedy) const {
   if (!holds)
-    throw Error(ErrorCode::kInvalidArgument, name_ + " got a wrong argument", what,
-                "an argument for which that holds");
+    throw Error(ErrorCode::kInvalidArgument, name_ + " got a wrong argument", what, remedy);
 }
 
 void Optimizer::add_group(const Tensors& parameters, double lr,
                           std::vector<std::string> state_names, Masters masters) {
-  require(!parameters.empty(), "a group has at least one parameter");
+  require(!parameters.empty(), "a group has at least one parameter", "a module's parameters()");
   require(lr >= 0, "lr is at least 0");
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const std::string which =
         "parameter " + std::to_string(i) + " of group " + std::to_string(groups_.size());
-    require(parameters[i].defined(), which + " is undefined");
+    require(parameters[i].defined(), which + " is undefined", "assign to it first");
     require(parameters[i].is_leaf() && parameters[i].requires_grad(),
-            which + " is no leaf of which a gradient is wanted: say requires_grad_() of it");
+            which + " is no leaf of which a gradient is wanted",
+            "detach().requires_grad_(), or the tensor that it was made of");
     const auto is_it = [&](const Tensor& other) { return same(other, parameters[i]); };
     const auto end = parameters.begin() + static_cast<std::ptrdiff_t>(i);
     const bool stands_twice = std::any_of(parameters.begin(), end, is_it) ||
                               std::ranges::any_of(groups_, [&](const Group& group) {
                                 return std::ranges::any_of(group.parameters, is_it);
                               });
-    require(!stands_twice, which + " is in the optimizer already");
+    require(!stands_twice, which + " is in the optimizer already", "each parameter once");
   }
   groups_.push_back(
       {parameters, lr, std::move(state_names), masters, std::vector<Slot>(parameters.size())});
 }
 
 const Optimizer::Group& Optimizer::at(std::size_t group) const {
-  require(group < groups_.size(), "there is no group " + std::to_string(group));
+  require(group < groups_.size(), "there is no group " + std::to_string(group),
+          "a number below " + std::to_string(groups_.size()));
   return groups_[group];
 }
 
@@ -234,32 +235,36 @@ nn::StateDict Optimizer::state_dict() const {
 }
 
 void Optimizer::check_known(const nn::StateDict& state) const {
+  const std::string remedy = "the state_dict() of an optimizer of the same parameters";
   std::map<std::string, const Tensor*> known;
   std::size_t number = 0;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     known[rate_name(g)] = nullptr;
-    require(state.contains(rate_name(g)), "the state has no " + rate_name(g));
+    require(state.contains(rate_name(g)), "the state has no " + rate_name(g), remedy);
     for (std::size_t i = 0; i < groups_[g].parameters.size(); ++i) {
       const Tensor& parameter = groups_[g].parameters[i];
       known[state_name(number, "step")] = nullptr;
       require(state.contains(state_name(number, "step")),
-              "the state has no " + state_name(number, "step"));
+              "the state has no " + state_name(number, "step"), remedy);
       // A parameter that has not stepped yet has no states, and a checkpoint of it has none.
       const bool has_stepped = state.at(state_name(number, "step")).item() > 0;
       for (const std::string& name : names_of(groups_[g], i)) {
         known[state_name(number, name)] = &parameter;
         require(!has_stepped || state.contains(state_name(number, name)),
-                "the state has no " + state_name(number, name));
+                "the state has no " + state_name(number, name), remedy);
       }
       ++number;
     }
   }
   for (const auto& [name, tensor] : state) {
     const auto found = known.find(name);
-    require(found != known.end(), "the state has " + name + ", which this optimizer does not have");
+    require(found != known.end(), "the state has " + name + ", which this optimizer does not have",
+            remedy);
     const Shape wanted = found->second == nullptr ? Shape() : found->second->shape();
-    require(tensor.shape() == wanted, name + " is " + tensors::shape_to_string(tensor.shape()) +
-                                          ", not " + tensors::shape_to_string(wanted));
+    require(tensor.shape() == wanted,
+            name + " is " + tensors::shape_to_string(tensor.shape()) + ", not " +
+                tensors::shape_to_string(wanted),
+            remedy);
   }
 }
 

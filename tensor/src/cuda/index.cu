@@ -78,7 +78,7 @@ struct GatherElements {
 };
 
 /// Index: an element of the sorted index. It acts where a run of one position ends (last) or begins
-/// (sum). Operands: what is sorted; target and source but along the dim; the place along it.
+/// (all others). Operands: what is sorted; target and source but along the dim; the place along it.
 struct PlaceRuns {
   StridedLayout<4> layout;
   Placing placing;
@@ -92,21 +92,28 @@ struct PlaceRuns {
   double factor;
   std::int64_t integer_factor;
 
-  template <typename T>
-  DTRUN_BOTH void add_run(std::int64_t sorted, std::int64_t to, std::int64_t from,
-                          std::int64_t k) const {
+  template <typename T, typename F>
+  DTRUN_BOTH void fold_run(std::int64_t sorted, std::int64_t to, std::int64_t from,
+                           std::int64_t k) const {
     using C = ComputeType<T>;
     const C by =
         std::is_floating_point_v<C> ? static_cast<C>(factor) : static_cast<C>(integer_factor);
     const std::int64_t position = keys[sorted];
     T* const place = static_cast<T*>(target) + to;
-    T sum = *place;
+    T all = *place;
     for (; k < length && keys[sorted] == position; ++k, sorted += sorted_step) {
       const T part = static_cast<const T*>(source)[from + order[sorted] * source_step];
-      const C addend = Multiply::apply(by, Element<T>::load(part));
-      sum = Element<T>::store(Add::apply(Element<T>::load(sum), addend));
+      const C scaled = Multiply::apply(by, Element<T>::load(part));
+      all = Element<T>::store(F::apply(Element<T>::load(all), scaled));
     }
-    *place = sum;
+    *place = all;
+  }
+
+  template <typename F>
+  DTRUN_BOTH void fold(std::int64_t sorted, std::int64_t to, std::int64_t from,
+                       std::int64_t k) const {
+    dispatch(dtype,
+             [&](auto tag) { fold_run<typename decltype(tag)::Type, F>(sorted, to, from, k); });
   }
 
   DTRUN_BOTH void operator()(std::int64_t i) const {
@@ -120,9 +127,10 @@ struct PlaceRuns {
       return;
     }
     if (k > 0 && keys[sorted - sorted_step] == keys[sorted]) return;
-    dispatch(dtype, [&](auto tag) {
-      add_run<typename decltype(tag)::Type>(sorted, to, offsets.of[2], k);
-    });
+    if (placing == Placing::product) return fold<Multiply>(sorted, to, offsets.of[2], k);
+    if (placing == Placing::greatest) return fold<Max>(sorted, to, offsets.of[2], k);
+    if (placing == Placing::least) return fold<Min>(sorted, to, offsets.of[2], k);
+    fold<Add>(sorted, to, offsets.of[2], k);
   }
 };
 

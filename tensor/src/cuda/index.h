@@ -29,9 +29,10 @@ void pick_slices(const LocalTensor& target, const LocalTensor& source, int dim,
 /// gather(): `target` is of the index's shape, as is what is used of `source` but along dim.
 void gather_elements(const LocalTensor& target, const LocalTensor& source, int dim,
                      const LocalTensor& index);
-/// What scatter() and scatter_add() do to `target`, in the host's order: the lines of the index are
-/// sorted, and one thread goes through all that have one place. `source` is of the index's shape.
-enum class Placing : std::uint8_t { last, sum };
+/// What scatter(), scatter_add() and scatter_reduce() do to `target`, in the host's order: the
+/// lines of the index are sorted, and one thread goes through all that have one place. `source` is
+/// of the index's shape. @param factor of sums
+enum class Placing : std::uint8_t { last, sum, product, greatest, least };
 void place_elements(Placing placing, const LocalTensor& target, int dim, const LocalTensor& index,
                     const LocalTensor& source, Scalar factor = 1);
 /// number[i] = where the i-th true is; counts[i] = how many trues there are up to i.

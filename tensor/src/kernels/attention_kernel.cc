@@ -152,20 +152,12 @@ struct KernelsForRegisters {
     }                                                                                  \
     static constexpr KernelsForRegisters<A> kAll = {&weigh, &weigh_again, &dot};       \
   };
-DTRUN_KERNELS(Anywhere, 16, )
-#if defined(__x86_64__)
-DTRUN_KERNELS(Avx2, 32, DTRUN_WITH_AVX2)
-DTRUN_KERNELS(Avx512, 64, DTRUN_WITH_AVX512)
-#endif
+DTRUN_FOR_REGISTERS(DTRUN_KERNELS)
 #undef DTRUN_KERNELS
 
 template <typename A>
-const KernelsForRegisters<A>& best_kernels() {
-#if defined(__x86_64__)
-  if (vector_registers() == VectorRegisters::avx512) return Avx512<A>::kAll;
-  if (vector_registers() == VectorRegisters::avx2) return Avx2<A>::kAll;
-#endif
-  return Anywhere<A>::kAll;
+const KernelsForRegisters<A>& widest_kernels() {
+  return DTRUN_WIDEST_KERNELS(A);
 }
 
 template <typename A>
@@ -183,13 +175,13 @@ DTRUN_MULTIVERSION void add_row(A* row, const A* other, std::int64_t count) {
 
 template <typename A>
 void AttentionKernels<A>::weigh(const ScoreTile<A>& scores, const SeenKeys<A>& seen) {
-  best_kernels<A>().weigh(scores, seen);
+  widest_kernels<A>().weigh(scores, seen);
 }
 
 template <typename A>
 void AttentionKernels<A>::weigh_again(const ScoreTile<A>& scores, A* gradients, const A* logsumexp,
                                       const A* dots) {
-  best_kernels<A>().weigh_again(scores, gradients, logsumexp, dots);
+  widest_kernels<A>().weigh_again(scores, gradients, logsumexp, dots);
 }
 
 template <typename A>
@@ -199,7 +191,7 @@ A AttentionKernels<A>::total(const A* lanes) {
 
 template <typename A>
 A AttentionKernels<A>::dot(const A* a, const A* b, std::int64_t count) {
-  return best_kernels<A>().dot(a, b, count);
+  return widest_kernels<A>().dot(a, b, count);
 }
 
 template <typename A>

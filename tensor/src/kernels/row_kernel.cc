@@ -150,25 +150,13 @@ struct KernelsForRegisters {
                                                     &softmax_backward, &log_softmax_backward, \
                                                     &exponentials,     &scaled_exp};          \
   };
-DTRUN_ROW_KERNELS(Anywhere, 16, )
-#if defined(__x86_64__)
-DTRUN_ROW_KERNELS(Avx2, 32, DTRUN_WITH_AVX2)
-DTRUN_ROW_KERNELS(Avx512, 64, DTRUN_WITH_AVX512)
-#endif
+DTRUN_FOR_REGISTERS(DTRUN_ROW_KERNELS)
 #undef DTRUN_ROW_KERNELS
 
 template <typename A>
-const KernelsForRegisters<A>& best_kernels() {
-#if defined(__x86_64__)
-  if (vector_registers() == VectorRegisters::avx512) return Avx512<A>::kAll;
-  if (vector_registers() == VectorRegisters::avx2) return Avx2<A>::kAll;
-#endif
-  return Anywhere<A>::kAll;
-}
-template <typename A>
 const KernelsForRegisters<A>& kernels() {
-  static const KernelsForRegisters<A>& best = best_kernels<A>();
-  return best;
+  static const KernelsForRegisters<A>& widest = DTRUN_WIDEST_KERNELS(A);
+  return widest;
 }
 
 }  // namespace

@@ -24,6 +24,23 @@ VectorRegisters vector_registers();
 /// @throws base::Error(kUsage) where it is another word, or more than `widest`
 VectorRegisters registers_named(std::string_view word, VectorRegisters widest);
 
+// DTRUN_FOR_REGISTERS(DEFINE): DEFINE(name, bytes, attribute) for each width, of which it makes a
+// struct template with a constant kAll. DTRUN_WIDEST_KERNELS(A): kAll of the one for
+// vector_registers().
+#if defined(__x86_64__)
+#define DTRUN_FOR_REGISTERS(DEFINE) \
+  DEFINE(Anywhere, 16, )            \
+  DEFINE(Avx2, 32, DTRUN_WITH_AVX2) \
+  DEFINE(Avx512, 64, DTRUN_WITH_AVX512)
+#define DTRUN_WIDEST_KERNELS(A)                                    \
+  (vector_registers() == VectorRegisters::avx512 ? Avx512<A>::kAll \
+   : vector_registers() == VectorRegisters::avx2 ? Avx2<A>::kAll   \
+                                                 : Anywhere<A>::kAll)
+#else
+#define DTRUN_FOR_REGISTERS(DEFINE) DEFINE(Anywhere, 16, )
+#define DTRUN_WIDEST_KERNELS(A) (Anywhere<A>::kAll)
+#endif
+
 // Before a function that may run only where vector_registers() says so.
 #if defined(__x86_64__)
 #define DTRUN_WITH_AVX2 __attribute__((target("avx2,fma")))

@@ -7,17 +7,20 @@
 #include "cuda/index.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/place_error.h"
 #include "ops/class_of_row.h"
 #include "require.h"
 
 namespace dtrun::tensors {
 
 void require_class(std::string_view name, std::int64_t chosen, std::int64_t row,
-                   std::int64_t classes) {
+                   std::int64_t classes, std::int64_t rows) {
   if (chosen >= 0 && chosen < classes) return;
-  throw base::Error(
-      base::ErrorCode::kInvalidArgument, fmt::format("{}: row {} has class {}", name, row, chosen),
-      fmt::format("there are {} classes", classes), "the ignored class is an argument");
+  throw PlaceError(row, {rows},
+                   {.before = fmt::format("{}: row ", name),
+                    .after = fmt::format(" has class {}", chosen),
+                    .why = fmt::format("there are {} classes", classes),
+                    .remedy = "the ignored class is an argument"});
 }
 
 namespace {
@@ -43,7 +46,7 @@ void for_each_class(const LocalTensor& target, std::int64_t classes, std::int64_
   const auto* const numbers = chosen.data_as<const std::int64_t>();
   for (std::int64_t row = 0; row < chosen.size(0); ++row) {
     if (numbers[row] == ignored) continue;
-    require_class("class targets", numbers[row], row, classes);
+    require_class("class targets", numbers[row], row, classes, chosen.size(0));
     move(row, numbers[row]);
   }
 }
@@ -54,7 +57,8 @@ LocalTensor device_classes(std::string_view name, const LocalTensor& target, std
                            std::int64_t ignored) {
   const LocalTensor chosen = target.contiguous();
   const std::int64_t row = cuda::first_outside(chosen, {0, classes, ignored});
-  if (row >= 0) require_class(name, chosen.narrow(0, row, 1).to_vector_i64()[0], row, classes);
+  if (row >= 0)
+    require_class(name, chosen.narrow(0, row, 1).to_vector_i64()[0], row, classes, chosen.size(0));
   return chosen;
 }
 

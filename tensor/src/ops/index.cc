@@ -14,6 +14,7 @@
 #include "cuda/reductions.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/place_error.h"
 #include "dtrun/tensor/reduce_kernel.h"
 #include "dtrun/tensor/threads.h"
 #include "element.h"
@@ -381,6 +382,37 @@ void add_half_lines(const IndexLines& lines) {
   });
 }
 
+/// @tparam F a function of arithmetic.h
+template <typename F>
+void fold_elements(const IndexLines& lines) {
+  dispatch(lines.pointed.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    lines.for_each<T>([](T& all, const T& part) {
+      all = Element<T>::store(F::apply(Element<T>::load(all), Element<T>::load(part)));
+    });
+  });
+}
+
+void add_elements(const IndexLines& lines) {
+  const DType dtype = lines.pointed.dtype();
+  if (dtype == DType::f16) return add_half_lines<Float16>(lines);
+  if (dtype == DType::bf16) return add_half_lines<BFloat16>(lines);
+  fold_elements<Add>(lines);
+}
+
+void fold_elements(cuda::Placing placing, const IndexLines& lines) {
+  switch (placing) {
+    case cuda::Placing::product:
+      return fold_elements<Multiply>(lines);
+    case cuda::Placing::greatest:
+      return fold_elements<Max>(lines);
+    case cuda::Placing::least:
+      return fold_elements<Min>(lines);
+    default:
+      return add_elements(lines);
+  }
+}
+
 /// Dispatches by element size; the dtype does not matter for copying.
 template <typename Visit>
 void for_each_by_size(const IndexLines& lines, const Visit& visit) {
@@ -413,17 +445,18 @@ void refuse_outside(std::string_view op, const LocalTensor& index, int dim,
                     const LocalTensor& pointed = {}) {
   const std::int64_t wrong = first_wrong(index, range);
   if (wrong < 0) return;
-  const std::string into = pointed.defined()
-                               ? fmt::format(" into {}{}", dtype_short_name(pointed.dtype()),
-                                             shape_to_string(pointed.shape()))
-                               : "";
   const LocalTensor list = index.reshape({-1});
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("{}: position {} of dim {} is {}, in positions of shape {}{}", op, wrong,
-                          dim, list.narrow(0, wrong, 1).to_vector_i64()[0],
-                          shape_to_string(index.shape()), into),
-              fmt::format("the dim has {} elements", size),
-              fmt::format("positions from {} to {}", range.first, range.end - 1));
+  const PlaceError error(
+      wrong, index.shape(),
+      {.before = fmt::format("{}: position ", op),
+       .after = fmt::format(" of dim {} is {}, in positions of shape ", dim,
+                            list.narrow(0, wrong, 1).to_vector_i64()[0]),
+       .tells_shape = true,
+       .why = fmt::format("the dim has {} elements", size),
+       .remedy = fmt::format("positions from {} to {}", range.first, range.end - 1)});
+  if (!pointed.defined()) throw error;
+  throw error.into(
+      fmt::format("{}{}", dtype_short_name(pointed.dtype()), shape_to_string(pointed.shape())));
 }
 
 void check_positions_into(std::string_view op, const LocalTensor& a, int dim,
@@ -582,30 +615,65 @@ LocalTensor scatter(const LocalTensor& a, int dim, const LocalTensor& index, Sca
   return scatter(a, dim, index, full({}, value, {a.dtype(), a.device()}).expand(index.shape()));
 }
 
-LocalTensor scatter_add(const LocalTensor& a, int dim, const LocalTensor& index,
-                        const LocalTensor& source) {
-  const Beside both = beside("scatter_add", a, dim, index);
-  const LocalTensor parts = with_a_dim(beside_index("scatter_add", a, source, index.shape()));
-  if (is_half(a.dtype()) && !a.device().is_cpu()) {
-    return scatter_add(a.to(DType::f32), dim, index, source.to(DType::f32)).to(a.dtype());
-  }
+namespace {
+
+LocalTensor folded(std::string_view op, cuda::Placing placing, const LocalTensor& a, int dim,
+                   const LocalTensor& index, const LocalTensor& source) {
+  const Beside both = beside(op, a, dim, index);
+  const LocalTensor parts = with_a_dim(beside_index(op, a, source, index.shape()));
+  const bool rounds_each = placing == cuda::Placing::product || !a.device().is_cpu();
+  if (is_half(a.dtype()) && rounds_each)
+    return folded(op, placing, a.to(DType::f32), dim, index, source.to(DType::f32)).to(a.dtype());
   const LocalTensor out = both.a.clone();
   if (!a.device().is_cpu()) {
-    cuda::place_elements(cuda::Placing::sum, out, both.dim, both.index, parts);
-    return a.dim() == 0 ? out.view({}) : out;
+    cuda::place_elements(placing, out, both.dim, both.index, parts);
+  } else {
+    fold_elements(placing, {both.index, out, parts, both.dim});
   }
-  dispatch(a.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::Type;
-    const IndexLines lines{both.index, out, parts, both.dim};
-    if constexpr (sizeof(T) == 2 && std::is_same_v<ComputeType<T>, float>) {
-      add_half_lines<T>(lines);
-    } else {
-      lines.for_each<T>([](T& sum, const T& part) {
-        sum = Element<T>::store(Add::apply(Element<T>::load(sum), Element<T>::load(part)));
-      });
-    }
-  });
   return a.dim() == 0 ? out.view({}) : out;
+}
+
+/// What is there counts as one.
+LocalTensor folded_mean(const LocalTensor& a, int dim, const LocalTensor& index,
+                        const LocalTensor& source) {
+  if (a.dtype() == DType::boolean) {
+    throw Error(ErrorCode::kInvalidArgument, "scatter_reduce of bool tensors to their mean",
+                "a mean of truth values is none", "to(DType::f32) first");
+  }
+  const bool is_floating = is_floating_point(a.dtype());
+  const DType wide = !is_floating ? DType::i64 : is_half(a.dtype()) ? DType::f32 : a.dtype();
+  require_source("scatter_reduce", a, beside_index("scatter_reduce", a, source, index.shape()),
+                 index.shape());
+  const LocalTensor sums =
+      folded("scatter_reduce", cuda::Placing::sum, a.to(wide), dim, index, source.to(wide));
+  const TensorOptions whole{DType::i64, a.device()};
+  const LocalTensor counts =
+      scatter_add(ones(a.shape(), whole), dim, index, ones(index.shape(), whole));
+  return (is_floating ? div(sums, counts.to(wide)) : floor_divide(sums, counts)).to(a.dtype());
+}
+
+}  // namespace
+
+LocalTensor scatter_add(const LocalTensor& a, int dim, const LocalTensor& index,
+                        const LocalTensor& source) {
+  return folded("scatter_add", cuda::Placing::sum, a, dim, index, source);
+}
+
+LocalTensor scatter_reduce(const LocalTensor& a, int dim, const LocalTensor& index,
+                           const LocalTensor& source, ScatterReduce reduce) {
+  switch (reduce) {
+    case ScatterReduce::sum:
+      return folded("scatter_reduce", cuda::Placing::sum, a, dim, index, source);
+    case ScatterReduce::prod:
+      return folded("scatter_reduce", cuda::Placing::product, a, dim, index, source);
+    case ScatterReduce::amax:
+      return folded("scatter_reduce", cuda::Placing::greatest, a, dim, index, source);
+    case ScatterReduce::amin:
+      return folded("scatter_reduce", cuda::Placing::least, a, dim, index, source);
+    case ScatterReduce::mean:
+      break;
+  }
+  return folded_mean(a, dim, index, source);
 }
 
 LocalTensor one_hot(const LocalTensor& positions, std::int64_t count) {
@@ -614,45 +682,6 @@ LocalTensor one_hot(const LocalTensor& positions, std::int64_t count) {
   Shape shape = positions.shape();
   shape.push_back(count);
   return scatter(zeros(shape, {DType::i64, positions.device()}), -1, positions.unsqueeze(-1), 1);
-}
-
-namespace {
-
-/// Waits for the device, because the shape of the result depends on the count.
-LocalTensor true_positions_on_device(const LocalTensor& line) {
-  const LocalTensor counts = cumsum(line, 0);
-  const std::int64_t last = line.numel() - 1;
-  const std::int64_t count = last < 0 ? 0 : counts.narrow(0, last, 1).to_vector_i64()[0];
-  const LocalTensor out = empty({count}, {DType::i64, line.device()});
-  cuda::place_true(out, line, counts);
-  return out;
-}
-
-}  // namespace
-
-LocalTensor true_positions(const LocalTensor& mask) {
-  if (mask.dtype() != DType::boolean) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("masked_select with a {} mask", dtype_name(mask.dtype())),
-                "a mask is bool", "ne(mask, 0)");
-  }
-  const LocalTensor line = mask.contiguous();
-  if (!line.device().is_cpu()) return true_positions_on_device(line.view({-1}));
-  const bool* const is_true = line.data_as<const bool>();
-  const std::int64_t count = std::count(is_true, is_true + line.numel(), true);
-  const LocalTensor out = empty({count}, {DType::i64});
-  std::int64_t* next = out.data_as<std::int64_t>();
-  for (std::int64_t i = 0; i < line.numel(); ++i) {
-    if (is_true[i]) *next++ = i;
-  }
-  return out;
-}
-
-LocalTensor masked_select(const LocalTensor& a, const LocalTensor& mask) {
-  require_one_device("masked_select", a, mask);
-  const Shape shape = broadcast_shapes(a.shape(), mask.shape());
-  const LocalTensor positions = true_positions(mask.expand(shape));
-  return index_select(a.expand(shape).reshape({-1}), 0, positions);
 }
 
 }  // namespace dtrun::tensors

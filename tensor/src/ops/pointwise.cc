@@ -334,6 +334,18 @@ LocalTensor ceil(const LocalTensor& a) {
 LocalTensor round(const LocalTensor& a) {
   return rounded(kRound, a);
 }
+LocalTensor round(const LocalTensor& a, int decimals) {
+  if (!is_floating_point(a.dtype())) {
+    throw base::Error(
+        base::ErrorCode::kInvalidArgument,
+        fmt::format("round to {} decimals of a tensor of {}", decimals, dtype_name(a.dtype())),
+        "it takes floating point numbers", "to(DType::f64)");
+  }
+  if (decimals == 0) return round(a);
+  if (is_half(a.dtype())) return round(a.to(DType::f32), decimals).to(a.dtype());
+  const double power = std::pow(10.0, std::abs(decimals));
+  return decimals > 0 ? div(round(mul(a, power)), power) : mul(round(div(a, power)), power);
+}
 LocalTensor trunc(const LocalTensor& a) {
   return rounded(kTrunc, a);
 }

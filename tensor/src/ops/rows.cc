@@ -352,7 +352,7 @@ CrossEntropy cross_entropy_rows(const LocalTensor& logits, const LocalTensor& ta
                                 std::int64_t ignored) {
   require_classes("cross_entropy", logits, target);
   const DType compute = row_dtype(logits.dtype());
-  const std::int64_t classes = logits.size(1);
+  const std::int64_t rows = logits.size(0), classes = logits.size(1);
   const LocalTensor loss = zeros({logits.size(0)}, {compute, logits.device()});
   const LocalTensor logsumexp = zeros({logits.size(0)}, {compute, logits.device()});
   if (!logits.device().is_cpu()) {
@@ -364,7 +364,7 @@ CrossEntropy cross_entropy_rows(const LocalTensor& logits, const LocalTensor& ta
   // Without classes there are no lines to visit.
   for (std::int64_t row = 0; classes == 0 && row < chosen.numel(); ++row) {
     const std::int64_t right = chosen.data_as<const std::int64_t>()[row];
-    if (right != ignored) require_class("cross_entropy", right, row, classes);
+    if (right != ignored) require_class("cross_entropy", right, row, classes, rows);
   }
   const LineOperand operands[] = {{&logits, Flow::in}};
   with_row_type(compute, [&](auto tag) {
@@ -384,7 +384,7 @@ CrossEntropy cross_entropy_rows(const LocalTensor& logits, const LocalTensor& ta
       for (std::int64_t i = 0; i < lines.count; ++i) {
         const std::int64_t row = lines.first + i, right = rights[row];
         if (right == ignored) continue;
-        require_class("cross_entropy", right, row, classes);
+        require_class("cross_entropy", right, row, classes, rows);
         losses[row] = sums[row] - scores[i * step + right];
       }
     });
@@ -398,7 +398,7 @@ LocalTensor cross_entropy_rows_backward(const LocalTensor& grad, const LocalTens
   require_classes("cross_entropy_backward", logits, target);
   require_alike("cross_entropy_backward", logsumexp, grad);
   const DType compute = row_dtype(logits.dtype());
-  const std::int64_t classes = logits.size(1);
+  const std::int64_t rows = logits.size(0), classes = logits.size(1);
   const LocalTensor scales = grad.to(compute).contiguous();
   const std::int64_t all_classes = cut.classes < 0 ? classes : cut.classes;
   const LocalTensor out = empty(logits.shape(), {logits.dtype(), logits.device()});
@@ -423,7 +423,7 @@ LocalTensor cross_entropy_rows_backward(const LocalTensor& grad, const LocalTens
         std::fill_n(result, classes, A{0});
         return;
       }
-      require_class("cross_entropy", right, row, all_classes);
+      require_class("cross_entropy", right, row, all_classes, rows);
       const A scale = row_scales[row];
       RowKernels<A>::scaled_exp(result, static_cast<const A*>(lines[1]), sums[row], scale, classes);
       const std::int64_t column = right - cut.first;

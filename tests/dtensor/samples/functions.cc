@@ -66,6 +66,11 @@ void add_functions_with_options(Samples& s) {
   s.add("clamp of tensors, one bound", {x, y}, [](T a, T low) { return clamp(a, low, Tensor()); });
   s.add("clamp of tensors, upper bound", {x, y},
         [](T a, T high) { return clamp(a, Tensor(), high); });
+  const Tensor places = s.between(s.shape(), 0, 60);
+  for (const int decimals : {1, -1, 3}) {
+    s.add("round, decimals " + std::to_string(decimals), {places},
+          [decimals](T a) { return round(a, decimals); });
+  }
 }
 
 }  // namespace

@@ -119,6 +119,7 @@ void add_functions_in_place(Samples& s) {
                    {"atanh_", &Tensor::atanh_}},
                   s.between(s.shape(), 0.1, 0.9));
   add_plain_forms(s, {{"acosh_", &Tensor::acosh_}}, s.between(s.shape(), 1.5, 3));
+  s.in_place("round_, decimals 1", {x}, [](T a) { a.round_(1); });
   s.in_place("fill_", {x}, [](T a) { a.fill_(2); });
   s.in_place("clamp_", {x}, [](T a) { a.clamp_(-0.5, 0.5); });
   s.in_place("clamp_, one bound", {x}, [](T a) { a.clamp_(0.5); });
@@ -151,6 +152,17 @@ void add_places_in_place(Samples& s) {
   s.in_place("scatter_ (number)", {x, beside}, [](T a, T i) { a.scatter_(0, i, 2); });
   s.in_place("scatter_add_", {x, beside, s.made({2, s.columns})},
              [](T a, T i, T b) { a.scatter_add_(0, i, b); });
+  const Tensor elements = s.made({2, s.columns});
+  for (const auto& [name, reduce] :
+       {std::pair("add", ScatterReduce::sum), std::pair("multiply", ScatterReduce::prod)}) {
+    s.in_place(std::string("scatter_, ") + name, {x, beside, elements},
+               [reduce = reduce](T a, T i, T b) { a.scatter_(0, i, b, reduce); });
+    s.in_place(std::string("scatter_ (number), ") + name, {x, beside},
+               [reduce = reduce](T a, T i) { a.scatter_(0, i, 2, reduce); });
+  }
+  s.in_place("scatter_reduce_", {x, beside, elements}, [](T a, T i, T b) {
+    a.scatter_reduce_(0, i, b, ScatterReduce::prod, IncludeSelf::no);
+  });
   s.in_place("tril_", {x}, [](T a) { a.tril_(); });
   s.in_place("triu_", {x}, [](T a) { a.triu_(1); });
   s.in_place("tril_, below", {x}, [](T a) { a.tril_(-1); });

@@ -60,6 +60,35 @@ void add_placed(Samples& s, const Tensor& x) {
   });
 }
 
+const std::vector<std::pair<std::string, ScatterReduce>> kReduces = {{"sum", ScatterReduce::sum},
+                                                                     {"prod", ScatterReduce::prod},
+                                                                     {"mean", ScatterReduce::mean},
+                                                                     {"amax", ScatterReduce::amax},
+                                                                     {"amin", ScatterReduce::amin}};
+
+void add_folded(Samples& s, const Tensor& x) {
+  const Tensor beside = s.numbers({2, s.columns}, s.rows), elements = s.made({2, s.columns});
+  const Tensor columns = s.numbers({s.rows, 2}, s.columns);
+  for (const auto& [name, reduce] : kReduces) {
+    const std::string folded = "scatter_reduce, " + name;
+    s.add(folded, {x, beside, elements},
+          [reduce = reduce](T a, T i, T b) { return scatter_reduce(a, 0, i, b, reduce); });
+    s.add(folded + ", without self", {x, beside, elements}, [reduce = reduce](T a, T i, T b) {
+      return scatter_reduce(a, 0, i, b, reduce, IncludeSelf::no);
+    });
+    s.add(folded + ", dim -1", {x, columns, s.made({s.rows, 2})},
+          [reduce = reduce](T a, T i, T b) { return scatter_reduce(a, -1, i, b, reduce); });
+  }
+  const std::vector<std::pair<std::string, ScatterReduce>> of_scatter = {
+      {"add", ScatterReduce::sum}, {"multiply", ScatterReduce::prod}};
+  for (const auto& [name, reduce] : of_scatter) {
+    s.add("scatter, " + name, {x, beside, elements},
+          [reduce = reduce](T a, T i, T b) { return scatter(a, 0, i, b, reduce); });
+    s.add("scatter (number), " + name, {x, beside},
+          [reduce = reduce](T a, T i) { return scatter(a, 0, i, 2, reduce); });
+  }
+}
+
 }  // namespace
 
 void add_places(Samples& s) {
@@ -67,6 +96,7 @@ void add_places(Samples& s) {
   const Tensor x = s.matrix();
   add_picked(s, x);
   add_placed(s, x);
+  add_folded(s, x);
 }
 
 }  // namespace dtrun::dtensor

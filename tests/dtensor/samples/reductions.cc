@@ -67,6 +67,24 @@ void add_statistics(Samples& s, const Tensor& x) {
   }
 }
 
+void add_of_dtype(Samples& s, const Tensor& x) {
+  constexpr DType kWide = DType::f64;
+  for (const DType dtype : {DType::f64, DType::i32}) {
+    const ::std::string end = ", dtype " + ::std::string(tensors::dtype_short_name(dtype));
+    s.add("sum" + end, {x}, [=](T a) { return sum(a, {0}, false, dtype); });
+    s.add("prod" + end, {x}, [=](T a) { return prod(a, 0, false, dtype); });
+    s.add("cumsum" + end, {x}, [=](T a) { return cumsum(a, 0, dtype); });
+    s.add("cumprod" + end, {x}, [=](T a) { return cumprod(a, 0, dtype); });
+    if (!tensors::is_floating_point(dtype)) continue;
+    s.add("mean" + end, {x}, [=](T a) { return mean(a, {0}, false, dtype); });
+  }
+  s.add("sum, all dims, dtype f64", {x}, [](T a) { return sum(a, kWide); });
+  s.add("mean, all dims, dtype f64", {x}, [](T a) { return mean(a, kWide); });
+  s.add("prod, all dims, dtype f64", {x}, [](T a) { return prod(a, kWide); });
+  s.add("sum, dims kept, dtype f64", {x}, [](T a) { return sum(a, {0, -1}, true, kWide); });
+  s.add("prod, dim -1 kept, dtype f64", {x}, [](T a) { return prod(a, -1, true, kWide); });
+}
+
 }  // namespace
 
 void add_reductions(Samples& s) {
@@ -75,6 +93,7 @@ void add_reductions(Samples& s) {
   add_over_dims(s, x);
   add_along_one_dim(s, x);
   add_statistics(s, x);
+  add_of_dtype(s, x);
 }
 
 }  // namespace dtrun::dtensor

@@ -18,6 +18,8 @@ void add_norms(Samples& s) {
   s.add("softmax, dim 0", {x}, [](T a) { return softmax(a, 0); });
   s.add("log_softmax, dim 0", {x}, [](T a) { return log_softmax(a, -2); });
   s.add("layer_norm", {x, weight, bias}, [row](T a, T w, T b) { return layer_norm(a, row, w, b); });
+  s.add("softmax, dtype f64", {x}, [](T a) { return softmax(a, 0, DType::f64); });
+  s.add("log_softmax, dtype f64", {x}, [](T a) { return log_softmax(a, 0, DType::f64); });
   s.add("layer_norm, no bias", {x, weight}, [row](T a, T w) { return layer_norm(a, row, w); });
   s.add("layer_norm, no weight", {x, bias},
         [row](T a, T b) { return layer_norm(a, row, Tensor(), b); });

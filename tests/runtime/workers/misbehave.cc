@@ -54,6 +54,13 @@ int main(int argc, char** argv) {
       worker.world().all_reduce(ones({4}));
     }
   }
+  // Each rank has two of the rows, the victim the one with a class that is none.
+  if (how == "wrong-class") {
+    const DeviceMesh mesh = DeviceMesh(worker.world(), {worker.world_size()});
+    const Tensor scores = ones({2 * worker.world_size(), 3}, mesh, {Shard(0)});
+    const Tensor classes = Tensor::from_local(tensor({0, mine ? 9 : 1}), mesh, {Shard(0)});
+    print("the loss is {}", cross_entropy(scores, classes).item());
+  }
   if (how == "leave-early" && mine) return 0;
   if (how == "leave-early") worker.world().barrier();
   if (how == "loop" || how == "kill-in-collective" || how == "exit-in-collective")

@@ -84,6 +84,7 @@ class ElementMethods {
   Tensor floor() const;
   Tensor ceil() const;
   Tensor round() const;
+  Tensor round(int decimals) const;
   Tensor trunc() const;
   Tensor isnan() const;
   Tensor logical_not() const;

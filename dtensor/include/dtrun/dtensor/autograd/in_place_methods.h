@@ -70,6 +70,7 @@ class InPlaceMethods {
   const Tensor& floor_() const;
   const Tensor& ceil_() const;
   const Tensor& round_() const;
+  const Tensor& round_(int decimals) const;
   const Tensor& trunc_() const;
   const Tensor& square_() const;
   const Tensor& sign_() const;
@@ -105,7 +106,13 @@ class InPlaceMethods {
                            PutMode mode = PutMode::replace) const;
   const Tensor& scatter_(int dim, const Tensor& index, const Tensor& source) const;
   const Tensor& scatter_(int dim, const Tensor& index, Scalar value) const;
+  const Tensor& scatter_(int dim, const Tensor& index, const Tensor& source,
+                         ScatterReduce reduce) const;
+  const Tensor& scatter_(int dim, const Tensor& index, Scalar value, ScatterReduce reduce) const;
   const Tensor& scatter_add_(int dim, const Tensor& index, const Tensor& source) const;
+  const Tensor& scatter_reduce_(int dim, const Tensor& index, const Tensor& source,
+                                ScatterReduce reduce,
+                                IncludeSelf include_self = IncludeSelf::yes) const;
   const Tensor& tril_(std::int64_t diagonal = 0) const;
   const Tensor& triu_(std::int64_t diagonal = 0) const;
   const Tensor& cumsum_(int dim) const;

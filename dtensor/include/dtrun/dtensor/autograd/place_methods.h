@@ -13,6 +13,7 @@
 namespace dtrun::dtensor {
 
 using tensors::Scalar;
+using tensors::ScatterReduce;
 using tensors::Shape;
 using tensors::SortOrder;
 
@@ -23,6 +24,9 @@ struct Sorted;
 /// Whether index_put() writes over the old elements or adds to them.
 enum class PutMode : std::uint8_t { replace, accumulate };
 
+/// Whether scatter_reduce() counts what was there before.
+enum class IncludeSelf : std::uint8_t { yes, no };
+
 class PlaceMethods {
  public:
   Tensor index_select(int dim, const Tensor& index) const;
@@ -30,7 +34,11 @@ class PlaceMethods {
   Tensor gather(int dim, const Tensor& index) const;
   Tensor scatter(int dim, const Tensor& index, const Tensor& source) const;
   Tensor scatter(int dim, const Tensor& index, Scalar value) const;
+  Tensor scatter(int dim, const Tensor& index, const Tensor& source, ScatterReduce reduce) const;
+  Tensor scatter(int dim, const Tensor& index, Scalar value, ScatterReduce reduce) const;
   Tensor scatter_add(int dim, const Tensor& index, const Tensor& source) const;
+  Tensor scatter_reduce(int dim, const Tensor& index, const Tensor& source, ScatterReduce reduce,
+                        IncludeSelf include_self = IncludeSelf::yes) const;
   Tensor index_put(const Tensors& positions, const Tensor& values,
                    PutMode mode = PutMode::replace) const;
   Tensor masked_select(const Tensor& mask) const;

@@ -2,10 +2,14 @@
 // names: ops/basic.h, ops/reduction.h.
 #pragma once
 
+#include <concepts>
 #include <vector>
+
+#include "dtrun/tensor/dtype.h"
 
 namespace dtrun::dtensor {
 
+using tensors::DType;
 class Tensor;
 struct Extremes;
 
@@ -17,6 +21,19 @@ class ReductionMethods {
   Tensor mean(const std::vector<int>& dims, bool keepdim = false) const;
   Tensor prod() const;
   Tensor prod(int dim, bool keepdim = false) const;
+  // Of to(dtype), in that dtype. Templates, so that sum({}) means no dims.
+  template <std::same_as<DType> D>
+  Tensor sum(D dtype) const;
+  template <std::same_as<DType> D>
+  Tensor mean(D dtype) const;
+  Tensor sum(const std::vector<int>& dims, bool keepdim, DType dtype) const;
+  Tensor mean(const std::vector<int>& dims, bool keepdim, DType dtype) const;
+  Tensor prod(DType dtype) const;
+  Tensor prod(int dim, bool keepdim, DType dtype) const;
+  Tensor cumsum(int dim, DType dtype) const;
+  Tensor cumprod(int dim, DType dtype) const;
+  Tensor softmax(int dim, DType dtype) const;
+  Tensor log_softmax(int dim, DType dtype) const;
   Tensor any(const std::vector<int>& dims = {}, bool keepdim = false) const;
   Tensor all(const std::vector<int>& dims = {}, bool keepdim = false) const;
   Tensor amax(const std::vector<int>& dims = {}, bool keepdim = false) const;

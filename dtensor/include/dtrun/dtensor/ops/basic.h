@@ -3,6 +3,8 @@
 // kInvalidArgument that names the shapes, dtypes, devices or meshes that do not fit.
 #pragma once
 
+#include <concepts>
+
 #include "dtrun/dtensor/autograd/tensor.h"
 
 namespace dtrun::dtensor {
@@ -25,6 +27,16 @@ Tensor sum(const Tensor& a);
 Tensor sum(const Tensor& a, const std::vector<int>& dims, bool keepdim = false);
 Tensor mean(const Tensor& a);
 Tensor mean(const Tensor& a, const std::vector<int>& dims, bool keepdim = false);
+// The same of a.to(dtype), in that dtype: torch's keyword of that name.
+Tensor sum(const Tensor& a, const std::vector<int>& dims, bool keepdim, DType dtype);
+Tensor mean(const Tensor& a, const std::vector<int>& dims, bool keepdim, DType dtype);
+/// A template, so that sum(a, {}) means no dims.
+Tensor sum(const Tensor& a, std::same_as<DType> auto dtype) {
+  return sum(a, {}, false, dtype);
+}
+Tensor mean(const Tensor& a, std::same_as<DType> auto dtype) {
+  return mean(a, {}, false, dtype);
+}
 /// Sums `a` over the dims in which `shape` was broadcast to a's shape: the gradient of a broadcast.
 Tensor sum_to(const Tensor& a, const Shape& shape);
 

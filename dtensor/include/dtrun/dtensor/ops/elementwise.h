@@ -17,6 +17,8 @@ Tensor square(const Tensor& a);
 Tensor floor(const Tensor& a);
 Tensor ceil(const Tensor& a);
 Tensor round(const Tensor& a);  ///< ties to even
+/// To so many decimal places; negative: to tens, hundreds, and so on. Floating point only.
+Tensor round(const Tensor& a, int decimals);
 Tensor trunc(const Tensor& a);
 Tensor reciprocal(const Tensor& a);
 Tensor sqrt(const Tensor& a);

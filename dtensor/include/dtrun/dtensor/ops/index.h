@@ -25,6 +25,16 @@ Tensor gather(const Tensor& a, int dim, const Tensor& index);
 Tensor scatter(const Tensor& a, int dim, const Tensor& index, const Tensor& source);
 Tensor scatter(const Tensor& a, int dim, const Tensor& index, Scalar value);
 Tensor scatter_add(const Tensor& a, int dim, const Tensor& index, const Tensor& source);
+/// Folds into `a` what comes to each position: its sum, product, mean (of integers rounded down),
+/// greatest or least. What shares an extreme shares its gradient. A second gradient of products is
+/// refused where a source is 0. @param include_self no: what is in `a` there does not count
+Tensor scatter_reduce(const Tensor& a, int dim, const Tensor& index, const Tensor& source,
+                      ScatterReduce reduce, IncludeSelf include_self = IncludeSelf::yes);
+/// torch.scatter's reduce: "add" is sum, "multiply" is prod. Self is included. These have a
+/// gradient.
+Tensor scatter(const Tensor& a, int dim, const Tensor& index, const Tensor& source,
+               ScatterReduce reduce);
+Tensor scatter(const Tensor& a, int dim, const Tensor& index, Scalar value, ScatterReduce reduce);
 /// a[i]: a slice of dim 0 for each position; a[i, j]: one of dims 0 and 1 for each pair, and so on.
 /// Positions broadcast against each other; one may be negative: from the end.
 /// A bool mask stands for as many dims as it has: for the positions where it is true, one after the

@@ -9,6 +9,9 @@ namespace dtrun::dtensor {
 
 Tensor prod(const Tensor& a);
 Tensor prod(const Tensor& a, int dim, bool keepdim = false);
+/// Of a.to(dtype), in that dtype, as sum's and mean's (basic.h).
+Tensor prod(const Tensor& a, DType dtype);
+Tensor prod(const Tensor& a, int dim, bool keepdim, DType dtype);
 /// Whether any or all elements are not 0: bool, and u8 for u8. No gradient.
 Tensor any(const Tensor& a, const std::vector<int>& dims = {}, bool keepdim = false);
 Tensor all(const Tensor& a, const std::vector<int>& dims = {}, bool keepdim = false);
@@ -51,5 +54,7 @@ Tensor logsumexp(const Tensor& a, const std::vector<int>& dims = {}, bool keepdi
 /// Element i is the sum or the product of those up to i along dim.
 Tensor cumsum(const Tensor& a, int dim);
 Tensor cumprod(const Tensor& a, int dim);
+Tensor cumsum(const Tensor& a, int dim, DType dtype);  ///< of a.to(dtype), in that dtype
+Tensor cumprod(const Tensor& a, int dim, DType dtype);
 
 }  // namespace dtrun::dtensor

@@ -10,6 +10,8 @@ namespace dtrun::dtensor {
 
 Tensor softmax(const Tensor& a, int dim);
 Tensor log_softmax(const Tensor& a, int dim);
+Tensor softmax(const Tensor& a, int dim, DType dtype);  ///< of a.to(dtype), in that dtype
+Tensor log_softmax(const Tensor& a, int dim, DType dtype);
 
 /// (a - mean) / sqrt(variance + eps) * weight + bias over the last dims, those of normalized_shape.
 /// Half types are computed in f32. @param weight, bias of that shape, or undefined

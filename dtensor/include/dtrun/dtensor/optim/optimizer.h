@@ -75,7 +75,7 @@ class Optimizer {
   void add_group(const Tensors& parameters, double lr, std::vector<std::string> state_names,
                  Masters masters = Masters::none);
   virtual void update(std::size_t group, const Parts& parts) = 0;
-  void require(bool holds, const std::string& what) const;
+  void require(bool holds, const std::string& what, const std::string& remedy = {}) const;
 
  private:
   struct Slot {

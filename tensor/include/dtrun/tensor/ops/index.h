@@ -3,6 +3,7 @@
 // mask waits for the device, to see whether all are; results have the host's bits.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -35,6 +36,13 @@ LocalTensor scatter(const LocalTensor& a, int dim, const LocalTensor& index, Sca
 /// Added to what is there. Halves are summed in f32.
 LocalTensor scatter_add(const LocalTensor& a, int dim, const LocalTensor& index,
                         const LocalTensor& source);
+
+/// What scatter_reduce() makes of all that come to one place.
+enum class ScatterReduce : std::uint8_t { sum, prod, mean, amax, amin };
+/// Of what is there and source's elements at that position. Halves are computed in f32; a mean of
+/// integers is rounded down, of bool it is refused.
+LocalTensor scatter_reduce(const LocalTensor& a, int dim, const LocalTensor& index,
+                           const LocalTensor& source, ScatterReduce reduce);
 
 /// 1 at each position of a new last dim, 0 elsewhere. i64.
 LocalTensor one_hot(const LocalTensor& positions, std::int64_t count);

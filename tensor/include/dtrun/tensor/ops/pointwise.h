@@ -62,6 +62,8 @@ LocalTensor square(const LocalTensor& a);
 LocalTensor floor(const LocalTensor& a);
 LocalTensor ceil(const LocalTensor& a);
 LocalTensor round(const LocalTensor& a);  ///< ties to even
+/// To so many decimal places, negative: to tens, hundreds, and so on. @param a floating point
+LocalTensor round(const LocalTensor& a, int decimals);
 LocalTensor trunc(const LocalTensor& a);
 LocalTensor reciprocal(const LocalTensor& a);
 LocalTensor sqrt(const LocalTensor& a);
