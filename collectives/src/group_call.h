@@ -157,7 +157,7 @@ class GroupCall {
                                                   std::span<const Buffer> outputs,
                                                   const PartPeers* peers);
   /// Tells the peers, too.
-  void require_apart(const CollectiveView& collective) const;
+  void require_each_apart(const CollectiveView& collective) const;
   void show_to_observers(const ObservedCall& seen);
   void refuse(const base::Error& error) const;
   void tell_of_exception() const noexcept;

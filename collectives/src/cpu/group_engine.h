@@ -110,6 +110,7 @@ class GroupEngine : public GroupListener,
   /// Tells who asks for it (DTRUN_LOGS=+collectives) which way the collective goes, and why.
   bool says_ways() const { return says_ways_; }
   void log_way(const CollectiveView& collective, const Situation& situation, Way way) const;
+  void log_way(const CollectiveView& collective, Way way) const;
   void log_in_place(const Fingerprint& fingerprint) const;
   /// Of a call that could have gone in place. @param way by which it goes
   void log_elsewhere(const Fingerprint& fingerprint, Way way) const;
@@ -154,8 +155,13 @@ class GroupEngine : public GroupListener,
   static constexpr auto kPatience = std::chrono::milliseconds(100);
 
   // Without mutex_.
+  /// By posts in one step, or by parcels that lie beside posts. @return false: nothing was done
+  bool meet_now(const CollectiveView& collective, base::Deadline::Duration timeout);
+  template <OpKind kKind>
+  bool meet_as(const CollectiveView& collective, base::Deadline::Duration timeout);
   /// @param plan by posts or parcels
-  void meet_now(const SharedPlan& plan, base::Deadline::Duration timeout);
+  template <typename Plan>
+  [[gnu::always_inline]] void meet_by(const Plan& plan, base::Deadline::Duration timeout);
   /// @param parcels null: all goes in messages @return false: nothing was done
   bool deliver_now(const CollectiveView& collective, Parcels* parcels,
                    base::Deadline::Duration timeout);
@@ -168,7 +174,11 @@ class GroupEngine : public GroupListener,
     return idle() && announced_.empty() && !channels_.anybody_left() &&
            channels_.table().long_waits.load(std::memory_order_acquire) == long_waits_seen_;
   }
-  bool take_now(const SharedPlan& plan, SharedSteps& steps, std::uint64_t& number);
+  template <typename Plan>
+  [[gnu::always_inline]] bool take_now(const Plan& plan, SharedSteps& steps, std::uint64_t& number);
+  /// What is left becomes an operation. @return null: it is over
+  std::shared_ptr<Operation> meet_later(const SharedPlan& plan, const SharedSteps& steps,
+                                        std::uint64_t number, base::Deadline::Duration timeout);
   /// @param parcels null: all goes in messages @param rest what is not done of it, under way; else
   /// null @return false: nothing was done
   bool deliver_now(const CollectiveView& collective, Parcels* parcels,
