@@ -177,14 +177,15 @@ void RankRecord::tell(Told& told, const Fingerprint& print, const RecordedGroup&
 
 /// The newest operation, as its line's times say it is.
 inline void RankRecord::write(const Fingerprint& fingerprint, const RecordedGroup& group,
-                              std::uint64_t bytes, Times times, std::int64_t page_end) {
+                              std::uint64_t bytes, std::int64_t started_ns, std::int64_t ended_ns,
+                              std::int64_t page_end) {
   ++begun_;
   const Told& told = told_of(fingerprint, group);
   newest_ = told.shown;
   newest_->number = begun_;
   BoardLine& line = newest_->line;
-  line.started_ns = times.started_ns;
-  line.ended_ns = times.ended_ns;
+  line.started_ns = started_ns;
+  line.ended_ns = ended_ns;
   line.waiting_for = -1;
   if (newest_->told == told.number) {
     line.fingerprint.sequence = fingerprint.sequence;
@@ -199,7 +200,7 @@ inline void RankRecord::write(const Fingerprint& fingerprint, const RecordedGrou
   // Where they lie: a load of what was just stored in smaller pieces would wait for the stores.
   const auto set = [&](rendezvous::Operation& operation) {
     operation.sequence = fingerprint.sequence;
-    operation.started_ns = times.started_ns;
+    operation.started_ns = started_ns;
     operation.ended_ns = page_end;
     operation.bytes = bytes;
   };
@@ -229,7 +230,7 @@ std::uint64_t RankRecord::begin(const Fingerprint& fingerprint, const RecordedGr
                                 std::uint64_t bytes) {
   const std::scoped_lock lock(mutex_);
   ++active_;
-  write(fingerprint, group, bytes, {now_ns(), 0}, 0);
+  write(fingerprint, group, bytes, now_ns(), 0, 0);
   set_state(RankState::kInCollective);
   return begun_;
 }
@@ -243,7 +244,7 @@ std::uint64_t RankRecord::pass(const Fingerprint& fingerprint, const RecordedGro
   const bool is_marked =
       slot_ != nullptr && !is_exact_ && slot_->passing.load(std::memory_order_acquire) == 0;
   if (is_marked) slot_->passing.store(begun_ + 1, std::memory_order_relaxed);
-  write(fingerprint, group, bytes, {now, now}, is_marked ? now : 0);
+  write(fingerprint, group, bytes, now, now, is_marked ? now : 0);
   return begun_;
 }
 

@@ -79,10 +79,6 @@ class RankRecord {
   BoardLine line();
 
  private:
-  struct Times {
-    std::int64_t started_ns;
-    std::int64_t ended_ns;
-  };
   struct Shown;
   using ToldNumber = std::uint32_t;
   /// What the records say alike of the calls of one place in a program: all but the sequence, the
@@ -97,13 +93,15 @@ class RankRecord {
   };
   /// The last ones of a loop of a few calls.
   static constexpr std::size_t kTold = 8;
-  const Told& told_of(const Fingerprint& fingerprint, const RecordedGroup& group);
+  [[gnu::always_inline]] const Told& told_of(const Fingerprint& fingerprint,
+                                             const RecordedGroup& group);
   Told& find_told(const Fingerprint& fingerprint, const RecordedGroup& group);
   void tell(Told& told, const Fingerprint& fingerprint, const RecordedGroup& group);
   void forget_told() { told_.fill({}); }
-  /// @param page_end the page's ended_ns, where it is not the board's
-  void write(const Fingerprint& fingerprint, const RecordedGroup& group, std::uint64_t bytes,
-             Times times, std::int64_t page_end);
+  /// @param ended_ns the board's; @param page_end the page's, where it is not the same
+  [[gnu::always_inline]] void write(const Fingerprint& fingerprint, const RecordedGroup& group,
+                                    std::uint64_t bytes, std::int64_t started_ns,
+                                    std::int64_t ended_ns, std::int64_t page_end);
   void write_end(std::uint64_t number);
   void set_state(rendezvous::RankState state);
   void show_awaited();
