@@ -42,9 +42,12 @@ class SharedSteps {
   [[gnu::always_inline]] bool take_posts(const Plan& plan, Meeting& meeting) {
     for (seen_ = std::max(seen_, plan.first_met()); seen_ < plan.end_of_met(); ++seen_) {
       if (seen_ == plan.rank()) continue;
-      if (!meeting.look(seen_)) return false;
+      if (!meeting.look(seen_)) {
+        waited_ = true;
+        return false;
+      }
       // Who waits for nobody may be ahead.
-      if (plan.is_one_way()) meeting.fetch_early(seen_);
+      if (plan.is_one_way() && !waited_) meeting.fetch_early(seen_);
       if (plan.has_parcels() && meeting.parcel(seen_) != plan.parcel_of_peer(seen_)) [[unlikely]] {
         has_other_parcels_ = true;
         return false;
@@ -103,6 +106,7 @@ class SharedSteps {
   Places places_of(int peer, Meeting& meeting) const;
 
   bool shown_ = false;
+  bool waited_ = false;
   bool has_other_parcels_ = false;
   bool met_ = false;
   bool in_place_ = false;     ///< known once all have met
