@@ -89,6 +89,10 @@ enum class Way : std::uint8_t {
   machines
 };
 const char* way_name(Way way);
+/// Whether all meet by posts: then SharedPlan says what is laid and taken.
+constexpr bool begins_by_posts(Way way) {
+  return way == Way::post || way == Way::stages || way == Way::in_place_or_messages;
+}
 
 /// Whether every two ranks of the group share memory.
 enum class Sharing : std::uint8_t { all, not_all };

@@ -80,10 +80,10 @@ class ContiguousBuffers {
 
 }  // namespace
 
-Work GroupCall::run(const TensorList& inputs, const TensorList& outputs) {
-  const bool scales = print.reduce_op == ReduceOp::premul_sum && !backend_->scales_inputs();
-  if (!options_.async && !scales && run_now(inputs, outputs)) [[likely]]
-    return Work();
+Work GroupCall::run_long(const TensorList& inputs, const TensorList& outputs) {
+  const bool may_scale = print.reduce_op == ReduceOp::premul_sum;
+  const bool scales = may_scale && !backend_->scales_inputs();
+  if (may_scale && !scales && !options_.async && run_now(inputs, outputs)) return Work();
   arm();
   const auto tensors_of = [](const TensorList& list) {
     return list.parts != nullptr ? list.parts->tensors() : std::vector<LocalTensor>();
@@ -153,10 +153,7 @@ Work GroupCall::start(Collective collective) {
   return backend_->start(std::move(collective));
 }
 
-bool GroupCall::run_now(const TensorList& inputs, const TensorList& outputs) {
-  if (inputs.parts == nullptr && outputs.parts == nullptr && inputs.tensors.size() <= 1 &&
-      outputs.tensors.size() <= 1)
-    return run_single_now(inputs.tensors, outputs.tensors);
+bool GroupCall::run_lists_now(const TensorList& inputs, const TensorList& outputs) {
   ContiguousBuffers buffers;
   const auto from = buffers.add(inputs);
   if (!from) return false;
@@ -183,6 +180,11 @@ inline bool GroupCall::run_single_now(std::span<const LocalTensor> inputs,
     return go_short_way({&input, inputs.size()}, {&input, inputs.size()}, peers);
   if (!is_taken(outputs, output)) return false;
   return go_short_way({&input, inputs.size()}, {&output, outputs.size()}, peers);
+}
+
+bool GroupCall::run_singles_now(std::span<const LocalTensor> inputs,
+                                std::span<const LocalTensor> outputs) {
+  return run_single_now(inputs, outputs);
 }
 
 inline bool GroupCall::run_now(const AgreedExchange& exchange) {

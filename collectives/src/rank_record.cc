@@ -293,7 +293,8 @@ void RankRecord::end(std::uint64_t number, Outcome outcome) {
 void RankRecord::set_awaited(const Fingerprint& fingerprint, const RecordedGroup& group,
                              int by_global_rank) {
   const std::scoped_lock lock(mutex_);
-  awaited_.push_back({group.number, fingerprint, group.name, by_global_rank, monotonic_ns()});
+  awaited_.push_back({group.number, fingerprint.kind, fingerprint.sequence, group.name,
+                      by_global_rank, monotonic_ns()});
   if (awaited_.size() == 1) show_awaited();
 }
 
@@ -309,9 +310,9 @@ void RankRecord::show_awaited() {
   slot_->awaited_since_ns.store(0, std::memory_order_release);
   if (awaited_.empty()) return;
   const Awaited& first = awaited_.front();
-  copy_text(slot_->awaited_call.name, op_kind_name(first.print.kind));
+  copy_text(slot_->awaited_call.name, op_kind_name(first.kind));
   copy_text(slot_->awaited_call.group, first.group_name);
-  slot_->awaited_sequence.store(first.print.sequence, std::memory_order_relaxed);
+  slot_->awaited_sequence.store(first.sequence, std::memory_order_relaxed);
   slot_->awaited_by.store(first.by, std::memory_order_relaxed);
   slot_->awaited_since_ns.store(first.since_ns, std::memory_order_release);
 }

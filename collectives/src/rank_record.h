@@ -126,7 +126,8 @@ class RankRecord {
 
   struct Awaited {
     std::uint64_t group;  ///< RecordedGroup::number
-    Fingerprint print;
+    OpKind kind;
+    std::uint64_t sequence;
     std::string group_name;
     int by;
     std::int64_t since_ns;

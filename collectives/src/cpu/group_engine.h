@@ -40,12 +40,10 @@ namespace dtrun::collectives::cpu {
 class EngineMutex {
  public:
   void lock() { mutex_.lock(); }
-  void unlock() {
+  [[gnu::always_inline]] void unlock() {
     if (later_.empty()) [[likely]]
       return mutex_.unlock();
-    const std::vector<std::function<void()>> now = std::exchange(later_, {});
-    mutex_.unlock();
-    for (const std::function<void()>& call : now) call();
+    unlock_and_run();
   }
 
   /// Under the lock. @param call never throws
@@ -64,6 +62,8 @@ class EngineMutex {
   };
 
  private:
+  void unlock_and_run();
+
   base::QuickMutex mutex_;
   std::vector<std::function<void()>> later_;
 };
@@ -94,7 +94,10 @@ class GroupEngine : public GroupListener,
   const MachineLists& machine_lists() const { return machine_lists_; }
 
   /// @throws Error kUsage in a forked child
-  void require_own_process() const;
+  void require_own_process() const {
+    if (world_->in_child()) [[unlikely]]
+      refuse_in_child();
+  }
   /// The same. @throws the group's first error
   void require_open();
   /// Takes the operation in; from now on it is moved. @throws the group's first error
@@ -153,6 +156,8 @@ class GroupEngine : public GroupListener,
   enum class Tell { nobody, members };
   /// A rank that has waited this long asks the members what they are doing.
   static constexpr auto kPatience = std::chrono::milliseconds(100);
+
+  [[noreturn]] void refuse_in_child() const;
 
   // Without mutex_.
   /// By posts in one step, or by parcels that lie beside posts. @return false: nothing was done
