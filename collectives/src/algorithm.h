@@ -89,6 +89,10 @@ enum class Way : std::uint8_t {
   machines
 };
 const char* way_name(Way way);
+/// Whether all meet by posts: then SharedPlan says what is laid and taken.
+constexpr bool begins_by_posts(Way way) {
+  return way == Way::post || way == Way::stages || way == Way::in_place_or_messages;
+}
 
 /// Whether every two ranks of the group share memory.
 enum class Sharing : std::uint8_t { all, not_all };
@@ -176,9 +180,10 @@ struct Algorithm {
 // Inline: a small collective takes 130 ns.
 
 /// Of a call whose bytes all ranks know: the most elements that one of them shows to all.
-inline std::int64_t shown_elements(const CollectiveView& collective) {
+/// @param kind the call's, where it is known before
+inline std::int64_t shown_elements(const CollectiveView& collective, OpKind kind) {
   std::int64_t shown = 0;
-  switch (collective.kind()) {
+  switch (kind) {
     case OpKind::all_reduce:
     case OpKind::reduce:
       return collective.inputs.front().count;
@@ -203,7 +208,7 @@ inline Situation situation_of(const CollectiveView& collective, const GroupPlace
   // All buffers of a collective are of one dtype.
   now.item_bytes = tensors::item_size(collective.fingerprint.dtype);
   now.empty_parts = empty_parts_of(collective.fingerprint);
-  const std::int64_t shown = shown_elements(collective);
+  const std::int64_t shown = shown_elements(collective, now.kind);
   if (now.kind == OpKind::all_reduce || now.kind == OpKind::reduce) now.elements = shown;
   if (now.kind == OpKind::reduce_scatter)
     for (const Buffer& part : collective.inputs) now.elements = std::max(now.elements, part.count);

@@ -100,27 +100,21 @@ void require_image(NamedTensor output, NamedTensor input) {
         "an output of its own, or the same tensor as both");
 }
 
-void require_same_rows(NamedTensor a, NamedTensor b) {
-  const tensors::Shape& left = a.tensor.shape();
-  const tensors::Shape& right = b.tensor.shape();
-  if (left.size() != right.size() || !std::equal(left.begin() + 1, left.end(), right.begin() + 1))
-    refuse(fmt::format("{} has the shape [{}], {} has [{}]", a.name.to_string(),
-                       fmt::join(left, ", "), b.name.to_string(), fmt::join(right, ", ")),
-           "they may differ in dim 0 only");
+void refuse_rows(NamedTensor a, NamedTensor b) {
+  refuse(fmt::format("{} has the shape [{}], {} has [{}]", a.name.to_string(),
+                     fmt::join(a.tensor.shape(), ", "), b.name.to_string(),
+                     fmt::join(b.tensor.shape(), ", ")),
+         "they may differ in dim 0 only");
 }
 
-void require_rooted_pieces(const GroupShape& group, NamedTensor own, NamedList all,
-                           NamedRank root) {
-  require_rank(group, root.rank, root.name);
-  if (group.rank == root.rank) return require_pieces(group, own, all);
-  if (!all.tensors.empty())
-    refuse(fmt::format("{} has {} tensors on a rank that is not the {}", all.name,
-                       all.tensors.size(), root.name),
-           "", fmt::format("pass an empty list everywhere but at the {}", root.name));
+void refuse_list(NamedList all, NamedRank root) {
+  refuse(fmt::format("{} has {} tensors on a rank that is not the {}", all.name, all.tensors.size(),
+                     root.name),
+         "", fmt::format("pass an empty list everywhere but at the {}", root.name));
 }
 
-void require_rows(const GroupShape& group, NamedTensor whole,
-                  const std::vector<std::int64_t>& sizes, std::string_view what) {
+void require_sizes(const GroupShape& group, NamedTensor whole,
+                   const std::vector<std::int64_t>& sizes, std::string_view what) {
   if (whole.tensor.dim() == 0)
     refuse(fmt::format("{} has no dims to split", whole.name.to_string()));
   const std::int64_t rows = whole.tensor.size(0);

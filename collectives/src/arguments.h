@@ -2,6 +2,7 @@
 // contiguous, and keeps what must live until the operation is done.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -60,8 +61,9 @@ struct NamedRank {
 /// Defined, on the group's device and of that dtype, which the call's first tensor has.
 [[noreturn]] void refuse_tensor(const GroupShape& group, const LocalTensor& tensor,
                                 tensors::DType dtype, ArgumentName what);
-inline void require_tensor(const GroupShape& group, const LocalTensor& tensor, tensors::DType dtype,
-                           ArgumentName what) {
+[[gnu::always_inline]] inline void require_tensor(const GroupShape& group,
+                                                  const LocalTensor& tensor, tensors::DType dtype,
+                                                  ArgumentName what) {
   if (!tensor.defined() || tensor.device().type != group.device || tensor.dtype() != dtype)
       [[unlikely]]
     refuse_tensor(group, tensor, dtype, what);
@@ -80,8 +82,9 @@ inline void require_length(const GroupShape& group, const std::vector<LocalTenso
     refuse_length(group, list, what);
 }
 /// The same, all of that dtype.
-inline void require_list(const GroupShape& group, const std::vector<LocalTensor>& list,
-                         tensors::DType dtype, std::string_view what) {
+[[gnu::always_inline]] inline void require_list(const GroupShape& group,
+                                                const std::vector<LocalTensor>& list,
+                                                tensors::DType dtype, std::string_view what) {
   require_length(group, list, what);
   for (std::size_t rank = 0; rank < list.size(); ++rank)
     require_tensor(group, list[rank], dtype, {what, rank});
@@ -90,34 +93,56 @@ inline void require_list(const GroupShape& group, const std::vector<LocalTensor>
 [[noreturn]] void refuse_parts(const AgreedExchange& exchange, const GroupShape& group,
                                const PeerParts& parts, std::string_view what);
 [[noreturn]] void refuse_counts(NamedCount a, NamedCount b);
-inline void require_same_count(NamedCount a, NamedCount b) {
+[[gnu::always_inline]] inline void require_same_count(NamedCount a, NamedCount b) {
   if (a.count != b.count) [[unlikely]]
     refuse_counts(a, b);
 }
 /// Of one shape, and either one view or without an element in common.
 void require_image(NamedTensor output, NamedTensor input);
+[[noreturn]] void refuse_rows(NamedTensor a, NamedTensor b);
 /// The shapes differ in dim 0 at most.
-void require_same_rows(NamedTensor a, NamedTensor b);
+[[gnu::always_inline]] inline void require_same_rows(NamedTensor a, NamedTensor b) {
+  const tensors::Shape &left = a.tensor.shape(), &right = b.tensor.shape();
+  if (left.size() != right.size() || !std::equal(left.begin() + 1, left.end(), right.begin() + 1))
+      [[unlikely]]
+    refuse_rows(a, b);
+}
+// These are inlined: what names an argument in an error is not made where there is none.
 /// One piece per rank in `all`; this rank's own is like `own`.
-inline void require_pieces(const GroupShape& group, NamedTensor own, NamedList all) {
+[[gnu::always_inline]] inline void require_pieces(const GroupShape& group, NamedTensor own,
+                                                  NamedList all) {
   require_list(group, all.tensors, own.tensor.dtype(), all.name);
   const auto rank = static_cast<std::size_t>(group.rank);
   require_same_count({own.name, own.tensor.numel()}, {{all.name, rank}, all.tensors[rank].numel()});
 }
+[[noreturn]] void refuse_list(NamedList all, NamedRank root);
 /// The same at the root; elsewhere no list.
-void require_rooted_pieces(const GroupShape& group, NamedTensor own, NamedList all, NamedRank root);
+[[gnu::always_inline]] inline void require_rooted_pieces(const GroupShape& group, NamedTensor own,
+                                                         NamedList all, NamedRank root) {
+  require_rank(group, root.rank, root.name);
+  if (group.rank == root.rank) return require_pieces(group, own, all);
+  if (!all.tensors.empty()) [[unlikely]]
+    refuse_list(all, root);
+}
+/// What require_rows() asks where it is not the usual thing.
+void require_sizes(const GroupShape& group, NamedTensor whole,
+                   const std::vector<std::int64_t>& sizes, std::string_view what);
 /// `whole` has sizes[r] rows for each rank r; where there are no sizes, as many for each.
-void require_rows(const GroupShape& group, NamedTensor whole,
-                  const std::vector<std::int64_t>& sizes, std::string_view what);
+[[gnu::always_inline]] inline void require_rows(const GroupShape& group, NamedTensor whole,
+                                                const std::vector<std::int64_t>& sizes,
+                                                std::string_view what) {
+  const tensors::Shape& shape = whole.tensor.shape();
+  if (!sizes.empty() || shape.empty() || shape[0] % group.size != 0) [[unlikely]]
+    require_sizes(group, whole, sizes, what);
+}
 void require_reduce_op(ReduceOp op, tensors::DType dtype);
-/// Buffer by buffer, what require_apart() asks.
-void require_each_apart(const CollectiveView& collective, int rank, int size);
 /// No output overlaps an input, except that this rank's own part may be one buffer on both sides.
-inline void require_apart(const CollectiveView& collective, int rank, int size) {
+void require_each_apart(const CollectiveView& collective, int rank, int size);
+/// Whether no output overlaps an input for sure.
+inline bool are_apart(const CollectiveView& collective) {
   const std::size_t item_bytes = tensors::item_size(collective.fingerprint.dtype);
   const Extent read = extent_of(collective.inputs, item_bytes);
-  if (read.overlaps(extent_of(collective.outputs, item_bytes)))
-    require_each_apart(collective, rank, size);
+  return !read.overlaps(extent_of(collective.outputs, item_bytes));
 }
 
 /// Of numbers, one after the other.

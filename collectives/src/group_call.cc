@@ -43,27 +43,31 @@ class ContiguousBuffers {
   }
   std::optional<std::span<const Buffer>> add(std::span<const LocalTensor> tensors) {
     if (tensors.size() > kMost - count_) return std::nullopt;
-    const std::size_t begin = count_;
+    Buffer* const begin = buffers() + count_;
+    Buffer* at = begin;
     for (const LocalTensor& tensor : tensors) {
       if (!tensor.is_contiguous()) return std::nullopt;
-      std::construct_at(buffers() + count_++, buffer_of(tensor));
+      std::construct_at(at++, buffer_of(tensor));
     }
-    return std::span<const Buffer>(buffers() + begin, count_ - begin);
+    count_ += tensors.size();
+    return std::span<const Buffer>(begin, at);
   }
 
  private:
   std::optional<std::span<const Buffer>> add(const Parts& parts) {
     if (parts.size() > kMost - count_ || !parts.whole().is_contiguous()) return std::nullopt;
-    const std::size_t begin = count_;
+    Buffer* const begin = buffers() + count_;
     Buffer part = buffer_of(parts.whole());
+    const std::size_t item_bytes = tensors::item_size(part.dtype);
     auto* at = static_cast<std::byte*>(part.data);
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {
       part.count = parts.count(rank);
       part.data = part.count == 0 ? nullptr : at;
-      at += part.bytes();
-      std::construct_at(buffers() + count_++, part);
+      at += static_cast<std::size_t>(part.count) * item_bytes;
+      std::construct_at(begin + rank, part);
     }
-    return std::span<const Buffer>(buffers() + begin, count_ - begin);
+    count_ += parts.size();
+    return std::span<const Buffer>(begin, parts.size());
   }
 
   static constexpr std::size_t kMost = 32;  ///< two lists of 16
@@ -76,10 +80,10 @@ class ContiguousBuffers {
 
 }  // namespace
 
-Work GroupCall::run(const TensorList& inputs, const TensorList& outputs) {
-  const bool scales = print.reduce_op == ReduceOp::premul_sum && !backend_->scales_inputs();
-  if (!options_.async && !scales && run_now(inputs, outputs)) [[likely]]
-    return Work();
+Work GroupCall::run_long(const TensorList& inputs, const TensorList& outputs) {
+  const bool may_scale = print.reduce_op == ReduceOp::premul_sum;
+  const bool scales = may_scale && !backend_->scales_inputs();
+  if (may_scale && !scales && !options_.async && run_now(inputs, outputs)) return Work();
   arm();
   const auto tensors_of = [](const TensorList& list) {
     return list.parts != nullptr ? list.parts->tensors() : std::vector<LocalTensor>();
@@ -133,9 +137,9 @@ Work GroupCall::hand_over(std::span<const LocalTensor> inputs,
   return start(std::move(collective));
 }
 
-void GroupCall::require_apart(const CollectiveView& collective) const {
+void GroupCall::require_each_apart(const CollectiveView& collective) const {
   try {
-    collectives::require_apart(collective, core_.rank(), core_.size());
+    collectives::require_each_apart(collective, core_.rank(), core_.size());
   } catch (const base::Error& error) {
     refuse(error);
     throw;
@@ -144,15 +148,12 @@ void GroupCall::require_apart(const CollectiveView& collective) const {
 
 Work GroupCall::start(Collective collective) {
   collective.call.fingerprint = print;
-  require_apart(collective.view());
+  if (!are_apart(collective.view())) require_each_apart(collective.view());
   collective.call = take(collective.view().bytes());
   return backend_->start(std::move(collective));
 }
 
-bool GroupCall::run_now(const TensorList& inputs, const TensorList& outputs) {
-  if (inputs.parts == nullptr && outputs.parts == nullptr && inputs.tensors.size() <= 1 &&
-      outputs.tensors.size() <= 1)
-    return run_single_now(inputs.tensors, outputs.tensors);
+bool GroupCall::run_lists_now(const TensorList& inputs, const TensorList& outputs) {
   ContiguousBuffers buffers;
   const auto from = buffers.add(inputs);
   if (!from) return false;
@@ -181,6 +182,11 @@ inline bool GroupCall::run_single_now(std::span<const LocalTensor> inputs,
   return go_short_way({&input, inputs.size()}, {&output, outputs.size()}, peers);
 }
 
+bool GroupCall::run_singles_now(std::span<const LocalTensor> inputs,
+                                std::span<const LocalTensor> outputs) {
+  return run_single_now(inputs, outputs);
+}
+
 inline bool GroupCall::run_now(const AgreedExchange& exchange) {
   const std::span<const LocalTensor> inputs = exchange.inputs.tensors,
                                      outputs = exchange.outputs.tensors;
@@ -198,7 +204,7 @@ inline bool GroupCall::go_short_way(std::span<const Buffer> inputs, std::span<co
   const bool has_both_sides = !inputs.empty() && !outputs.empty();
   // One tensor that is both is worked on in place; a list of several may not be.
   const bool is_in_place = inputs.data() == outputs.data() && inputs.size() == 1;
-  if (has_both_sides && !is_in_place) require_apart(collective);
+  if (has_both_sides && !is_in_place && !are_apart(collective)) require_each_apart(collective);
   try {
     if (!backend_->run_now(collective, options_.timeout.value_or(core_.timeout()))) return false;
     if (!call.is_counted()) call.count(collective.bytes());

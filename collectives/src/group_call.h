@@ -98,7 +98,12 @@ class GroupCall {
   /// Hands a collective over, with what it gives and gets as Collective says; one tensor that is
   /// both is worked on in place. A blocking call on contiguous tensors goes the backend's short way
   /// where it has one.
-  Work run(const TensorList& inputs, const TensorList& outputs);
+  [[gnu::always_inline]] Work run(const TensorList& inputs, const TensorList& outputs) {
+    const bool may_scale = print.reduce_op == ReduceOp::premul_sum;
+    if (!options_.async && !may_scale && run_now(inputs, outputs)) [[likely]]
+      return Work();
+    return run_long(inputs, outputs);
+  }
   /// The same of an all_to_all whose plan all ranks know.
   Work run(const AgreedExchange& exchange);
   /// Of a message that was over at once: what the observers want then.
@@ -133,6 +138,8 @@ class GroupCall {
       throw;
     }
   }
+  /// What did not go the short way.
+  Work run_long(const TensorList& inputs, const TensorList& outputs);
   Work hand_over(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs);
   Work hand_over_scaled(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs);
   Work start(Collective collective);
@@ -145,7 +152,14 @@ class GroupCall {
     if (std::optional<base::Error> lack = backend_->lacks(print)) [[unlikely]]
       throw *std::move(lack);
   }
-  bool run_now(const TensorList& inputs, const TensorList& outputs);
+  [[gnu::always_inline]] bool run_now(const TensorList& inputs, const TensorList& outputs) {
+    if (inputs.parts == nullptr && outputs.parts == nullptr && inputs.tensors.size() <= 1 &&
+        outputs.tensors.size() <= 1)
+      return run_singles_now(inputs.tensors, outputs.tensors);
+    return run_lists_now(inputs, outputs);
+  }
+  bool run_singles_now(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs);
+  bool run_lists_now(const TensorList& inputs, const TensorList& outputs);
   // These are inlined: a call of each would take as long as a part of a small collective.
   [[gnu::always_inline]] inline bool run_now(const AgreedExchange& exchange);
   /// The same of one tensor at the most on each side.
@@ -157,7 +171,7 @@ class GroupCall {
                                                   std::span<const Buffer> outputs,
                                                   const PartPeers* peers);
   /// Tells the peers, too.
-  void require_apart(const CollectiveView& collective) const;
+  void require_each_apart(const CollectiveView& collective) const;
   void show_to_observers(const ObservedCall& seen);
   void refuse(const base::Error& error) const;
   void tell_of_exception() const noexcept;

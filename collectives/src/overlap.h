@@ -16,6 +16,19 @@ inline bool overlap(const Buffer& a, const Buffer& b) {
   return first < second + b.bytes() && second < first + a.bytes();
 }
 
+/// As CollectiveView::bytes(), in line.
+[[gnu::always_inline]] inline std::uint64_t bytes_of_all(const CollectiveView& collective) {
+  std::int64_t elements = 0;
+  for (const Buffer& output : collective.outputs) elements += output.count;
+  for (const Buffer& input : collective.inputs) {
+    bool is_output = false;
+    for (const Buffer& output : collective.outputs) is_output |= output.data == input.data;
+    if (!is_output) elements += input.count;
+  }
+  // All buffers are of one dtype.
+  return static_cast<std::uint64_t>(elements) * tensors::item_size(collective.fingerprint.dtype);
+}
+
 /// From the first byte of some buffers to behind the last one.
 struct Extent {
   std::uintptr_t begin = std::numeric_limits<std::uintptr_t>::max();

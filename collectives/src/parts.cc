@@ -57,19 +57,6 @@ Parts Parts::equal(const GroupShape& group, NamedTensor whole, NamedTensor part)
       "", fmt::format("give {} the shape [{}]", whole.name.to_string(), fmt::join(wanted, ", ")));
 }
 
-Parts Parts::split(const GroupShape& group, NamedTensor whole,
-                   const std::vector<std::int64_t>& sizes, std::string_view what) {
-  require_rows(group, whole, sizes, what);
-  Parts parts;
-  parts.whole_ = &whole.tensor;
-  parts.size_ = static_cast<std::size_t>(group.size);
-  if (!sizes.empty()) parts.sizes_ = &sizes;
-  const std::int64_t rows = whole.tensor.size(0);
-  parts.rows_ = rows / group.size;
-  parts.row_count_ = rows == 0 ? 0 : whole.tensor.numel() / rows;
-  return parts;
-}
-
 std::vector<LocalTensor> Parts::tensors() const {
   std::vector<LocalTensor> list;
   std::int64_t row = 0;

@@ -19,8 +19,19 @@ class Parts {
   /// whole[r]. @throws Error kInvalidArgument
   static Parts equal(const GroupShape& group, NamedTensor whole, NamedTensor part);
   /// sizes[r] rows for rank r; equal parts where there are no sizes. @throws the same
-  static Parts split(const GroupShape& group, NamedTensor whole,
-                     const std::vector<std::int64_t>& sizes, std::string_view what);
+  [[gnu::always_inline]] static Parts split(const GroupShape& group, NamedTensor whole,
+                                            const std::vector<std::int64_t>& sizes,
+                                            std::string_view what) {
+    require_rows(group, whole, sizes, what);
+    Parts parts;
+    parts.whole_ = &whole.tensor;
+    parts.size_ = static_cast<std::size_t>(group.size);
+    if (!sizes.empty()) parts.sizes_ = &sizes;
+    const std::int64_t rows = whole.tensor.shape()[0];
+    parts.rows_ = rows / group.size;
+    parts.row_count_ = rows == 0 ? 0 : whole.tensor.numel() / rows;
+    return parts;
+  }
 
   const LocalTensor& whole() const { return *whole_; }
   std::size_t size() const { return size_; }

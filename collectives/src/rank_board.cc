@@ -38,18 +38,6 @@ void RankBoard::write(const BoardLine& line) {
   version_.store(version + 2, std::memory_order_release);
 }
 
-void RankBoard::write_next(const BoardLine& line) {
-  static_assert(offsetof(BoardLine, fingerprint.sequence) == 0);
-  static_assert(offsetof(BoardLine, waiting_for) % sizeof(std::uint64_t) == 0);
-  const std::uint64_t version = version_.load(std::memory_order_relaxed);
-  version_.store(version + 1, std::memory_order_relaxed);
-  write_word(0, line);
-  write_word(offsetof(BoardLine, started_ns), line);
-  write_word(offsetof(BoardLine, ended_ns), line);
-  write_word(offsetof(BoardLine, waiting_for), line);
-  version_.store(version + 2, std::memory_order_release);
-}
-
 void RankBoard::write_end(std::int64_t ended_ns) {
   constexpr std::size_t kWord = offsetof(BoardLine, ended_ns) / sizeof(std::uint64_t);
   static_assert(offsetof(BoardLine, ended_ns) % sizeof(std::uint64_t) == 0);

@@ -36,7 +36,17 @@ class RankBoard {
   void write(const BoardLine& line);
   /// Of the next such call: the line is as it was, but for its sequence, its times and whom it
   /// waits for.
-  void write_next(const BoardLine& line);
+  void write_next(const BoardLine& line) {
+    static_assert(offsetof(BoardLine, fingerprint.sequence) == 0);
+    static_assert(offsetof(BoardLine, waiting_for) % sizeof(std::uint64_t) == 0);
+    const std::uint64_t version = version_.load(std::memory_order_relaxed);
+    version_.store(version + 1, std::memory_order_relaxed);
+    write_word(0, line);
+    write_word(offsetof(BoardLine, started_ns), line);
+    write_word(offsetof(BoardLine, ended_ns), line);
+    write_word(offsetof(BoardLine, waiting_for), line);
+    version_.store(version + 2, std::memory_order_release);
+  }
   /// The line is as it was, but for its ended_ns.
   void write_end(std::int64_t ended_ns);
   /// nullopt when the writer died, or is stopped, halfway through a line.

@@ -77,6 +77,7 @@ RankRecord::RankRecord(std::shared_ptr<rendezvous::JobPage> job_page, int local_
   history_ = job_page_->open_history(local_rank);
   is_exact_ = !history_.empty() && job_page_->times() == rendezvous::HistoryPlan::Times::exact;
   begun_ = slot_->operations.load();
+  told_in_history_.resize(history_.size());
   if (!history_.empty()) next_entry_ = begun_ % history_.size();
   slot_->passing.store(0);  // an image that this one has replaced may have been in a call
 }
@@ -120,16 +121,30 @@ void RankRecord::update(std::uint64_t number, Change change) {
   // A ring has overwritten the entry of an older operation.
   if (slot_ == nullptr) return;
   const std::uint64_t age = begun_ - number;
-  if (age < rendezvous::kOperationRing)
-    change(slot_->ring[(number - 1) % rendezvous::kOperationRing]);
-  if (age < history_.size()) change(history_[(number - 1) % history_.size()].operation);
+  if (age < rendezvous::kOperationRing) {
+    const std::size_t place = (number - 1) % rendezvous::kOperationRing;
+    change(slot_->ring[place]);
+    told_in_ring_[place] = 0;
+  }
+  if (age < history_.size()) {
+    const std::size_t place = (number - 1) % history_.size();
+    change(history_[place].operation);
+    told_in_history_[place] = 0;
+  }
 }
 
 inline const RankRecord::Told& RankRecord::told_of(const Fingerprint& print,
                                                    const RecordedGroup& group) {
-  const Told& newest = *newest_told_;
-  if (newest.group == group.number && are_of_one_place(newest.print, print)) return newest;
-  return *(newest_told_ = &find_told(print, group));
+  const auto is_of = [&](const Told& told) {
+    return told.group == group.number && are_of_one_place(told.print, print);
+  };
+  if (is_of(*newest_told_)) [[likely]]
+    return *newest_told_;
+  Told& next = told_[newest_told_->next];
+  if (is_of(next)) return *(newest_told_ = &next);
+  Told& found = find_told(print, group);
+  newest_told_->next = static_cast<std::size_t>(&found - told_.data());
+  return *(newest_told_ = &found);
 }
 
 RankRecord::Told& RankRecord::find_told(const Fingerprint& print, const RecordedGroup& group) {
@@ -143,7 +158,7 @@ RankRecord::Told& RankRecord::find_told(const Fingerprint& print, const Recorded
 }
 
 void RankRecord::tell(Told& told, const Fingerprint& print, const RecordedGroup& group) {
-  told = {print, group.number, ++told_count_, &shown_on(group.board), {}};
+  told = {print, group.number, ++told_count_, &shown_on(group.board), 0, {}};
   rendezvous::HistoryEntry& entry = told.entry;
   copy_text(entry.operation.name, op_kind_name(print.kind));
   copy_text(entry.operation.group, group.name);
@@ -162,14 +177,15 @@ void RankRecord::tell(Told& told, const Fingerprint& print, const RecordedGroup&
 
 /// The newest operation, as its line's times say it is.
 inline void RankRecord::write(const Fingerprint& fingerprint, const RecordedGroup& group,
-                              std::uint64_t bytes, Times times, std::int64_t page_end) {
+                              std::uint64_t bytes, std::int64_t started_ns, std::int64_t ended_ns,
+                              std::int64_t page_end) {
   ++begun_;
   const Told& told = told_of(fingerprint, group);
   newest_ = told.shown;
   newest_->number = begun_;
   BoardLine& line = newest_->line;
-  line.started_ns = times.started_ns;
-  line.ended_ns = times.ended_ns;
+  line.started_ns = started_ns;
+  line.ended_ns = ended_ns;
   line.waiting_for = -1;
   if (newest_->told == told.number) {
     line.fingerprint.sequence = fingerprint.sequence;
@@ -184,12 +200,14 @@ inline void RankRecord::write(const Fingerprint& fingerprint, const RecordedGrou
   // Where they lie: a load of what was just stored in smaller pieces would wait for the stores.
   const auto set = [&](rendezvous::Operation& operation) {
     operation.sequence = fingerprint.sequence;
-    operation.started_ns = times.started_ns;
+    operation.started_ns = started_ns;
     operation.ended_ns = page_end;
     operation.bytes = bytes;
   };
-  rendezvous::Operation& operation = slot_->ring[(begun_ - 1) % rendezvous::kOperationRing];
-  operation = told.entry.operation;
+  const std::size_t place = (begun_ - 1) % rendezvous::kOperationRing;
+  rendezvous::Operation& operation = slot_->ring[place];
+  if (std::exchange(told_in_ring_[place], told.number) != told.number)
+    operation = told.entry.operation;
   set(operation);
   slot_->operations.store(begun_, std::memory_order_release);
   // The slot has one writer.
@@ -197,8 +215,8 @@ inline void RankRecord::write(const Fingerprint& fingerprint, const RecordedGrou
                      std::memory_order_relaxed);
   if (history_.empty()) return;
   rendezvous::HistoryEntry& entry = history_[next_entry_];
+  if (std::exchange(told_in_history_[next_entry_], told.number) != told.number) entry = told.entry;
   if (++next_entry_ == history_.size()) next_entry_ = 0;
-  entry = told.entry;
   set(entry.operation);
   slot_->recorded.store(begun_, std::memory_order_release);
 }
@@ -212,7 +230,7 @@ std::uint64_t RankRecord::begin(const Fingerprint& fingerprint, const RecordedGr
                                 std::uint64_t bytes) {
   const std::scoped_lock lock(mutex_);
   ++active_;
-  write(fingerprint, group, bytes, {now_ns(), 0}, 0);
+  write(fingerprint, group, bytes, now_ns(), 0, 0);
   set_state(RankState::kInCollective);
   return begun_;
 }
@@ -226,7 +244,7 @@ std::uint64_t RankRecord::pass(const Fingerprint& fingerprint, const RecordedGro
   const bool is_marked =
       slot_ != nullptr && !is_exact_ && slot_->passing.load(std::memory_order_acquire) == 0;
   if (is_marked) slot_->passing.store(begun_ + 1, std::memory_order_relaxed);
-  write(fingerprint, group, bytes, {now, now}, is_marked ? now : 0);
+  write(fingerprint, group, bytes, now, now, is_marked ? now : 0);
   return begun_;
 }
 
@@ -275,7 +293,8 @@ void RankRecord::end(std::uint64_t number, Outcome outcome) {
 void RankRecord::set_awaited(const Fingerprint& fingerprint, const RecordedGroup& group,
                              int by_global_rank) {
   const std::scoped_lock lock(mutex_);
-  awaited_.push_back({group.number, fingerprint, group.name, by_global_rank, monotonic_ns()});
+  awaited_.push_back({group.number, fingerprint.kind, fingerprint.sequence, group.name,
+                      by_global_rank, monotonic_ns()});
   if (awaited_.size() == 1) show_awaited();
 }
 
@@ -291,9 +310,9 @@ void RankRecord::show_awaited() {
   slot_->awaited_since_ns.store(0, std::memory_order_release);
   if (awaited_.empty()) return;
   const Awaited& first = awaited_.front();
-  copy_text(slot_->awaited_call.name, op_kind_name(first.print.kind));
+  copy_text(slot_->awaited_call.name, op_kind_name(first.kind));
   copy_text(slot_->awaited_call.group, first.group_name);
-  slot_->awaited_sequence.store(first.print.sequence, std::memory_order_relaxed);
+  slot_->awaited_sequence.store(first.sequence, std::memory_order_relaxed);
   slot_->awaited_by.store(first.by, std::memory_order_relaxed);
   slot_->awaited_since_ns.store(first.since_ns, std::memory_order_release);
 }

@@ -79,29 +79,29 @@ class RankRecord {
   BoardLine line();
 
  private:
-  struct Times {
-    std::int64_t started_ns;
-    std::int64_t ended_ns;
-  };
   struct Shown;
+  using ToldNumber = std::uint32_t;
   /// What the records say alike of the calls of one place in a program: all but the sequence, the
   /// times and the bytes. Texts are written once, and copied as a block in each call.
   struct Told {
-    Fingerprint print;         ///< its sequence means nothing
-    std::uint64_t group = 0;   ///< RecordedGroup::number; 0: nothing yet
-    std::uint64_t number = 0;  ///< no other one has it
-    Shown* shown = nullptr;    ///< on whose board
+    Fingerprint print;        ///< its sequence means nothing
+    std::uint64_t group = 0;  ///< RecordedGroup::number; 0: nothing yet
+    ToldNumber number = 0;    ///< no other one has it
+    Shown* shown = nullptr;   ///< on whose board
+    std::size_t next = 0;     ///< among told_: what came after it the last time
     rendezvous::HistoryEntry entry;
   };
   /// The last ones of a loop of a few calls.
   static constexpr std::size_t kTold = 8;
-  const Told& told_of(const Fingerprint& fingerprint, const RecordedGroup& group);
+  [[gnu::always_inline]] const Told& told_of(const Fingerprint& fingerprint,
+                                             const RecordedGroup& group);
   Told& find_told(const Fingerprint& fingerprint, const RecordedGroup& group);
   void tell(Told& told, const Fingerprint& fingerprint, const RecordedGroup& group);
   void forget_told() { told_.fill({}); }
-  /// @param page_end the page's ended_ns, where it is not the board's
-  void write(const Fingerprint& fingerprint, const RecordedGroup& group, std::uint64_t bytes,
-             Times times, std::int64_t page_end);
+  /// @param ended_ns the board's; @param page_end the page's, where it is not the same
+  [[gnu::always_inline]] void write(const Fingerprint& fingerprint, const RecordedGroup& group,
+                                    std::uint64_t bytes, std::int64_t started_ns,
+                                    std::int64_t ended_ns, std::int64_t page_end);
   void write_end(std::uint64_t number);
   void set_state(rendezvous::RankState state);
   void show_awaited();
@@ -112,7 +112,7 @@ class RankRecord {
     RankBoard* board = nullptr;  ///< null: of groups without one
     BoardLine line;
     std::uint64_t number = 0;  ///< of its operation
-    std::uint64_t told = 0;    ///< the number of what the line was made of
+    ToldNumber told = 0;       ///< of what the line was made
     void write() const {
       if (board != nullptr) board->write(line);
     }
@@ -126,7 +126,8 @@ class RankRecord {
 
   struct Awaited {
     std::uint64_t group;  ///< RecordedGroup::number
-    Fingerprint print;
+    OpKind kind;
+    std::uint64_t sequence;
     std::string group_name;
     int by;
     std::int64_t since_ns;
@@ -140,9 +141,13 @@ class RankRecord {
   std::vector<Awaited> awaited_;
   std::uint64_t begun_ = 0;
   std::size_t next_entry_ = 0;  ///< of the history
+  // Of what the entries of both rings were made, which need not be written again for another call
+  // of the same place; 0: something else has been written to it.
+  std::array<ToldNumber, rendezvous::kOperationRing> told_in_ring_{};
+  std::vector<ToldNumber> told_in_history_;
   std::array<Told, kTold> told_;
   Told* newest_told_ = told_.data();
-  std::uint64_t told_count_ = 0;
+  ToldNumber told_count_ = 0;
   int active_ = 0;
   std::list<Shown> shown_{1};  ///< the first is that of groups without a board
   Shown* newest_ = &shown_.front();

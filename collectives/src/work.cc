@@ -12,7 +12,8 @@ using base::ErrorCode;
 
 std::optional<Deadline::Duration> Work::State::elapsed() const {
   const std::scoped_lock lock(end_mutex_);
-  if (!ended_) return std::nullopt;
+  const bool is_timed = started_ != Clock::time_point();
+  if (!ended_ || !is_timed) return std::nullopt;
   return *ended_ - started_;
 }
 
@@ -121,8 +122,9 @@ Work Work::then(Callback callback) const {
   if (!callback)
     throw Error(ErrorCode::kInvalidArgument, "then() got an empty callback", "",
                 "give a function that can be called");
+  const bool is_timed = state_ && state_->started() != State::Clock::time_point();
   const auto next =
-      std::make_shared<Continuation>(state_, state_ ? state_->started() : State::Clock::now());
+      std::make_shared<Continuation>(state_, is_timed ? state_->started() : State::Clock::now());
   auto run = [next, callback = std::move(callback)](const std::exception_ptr& outcome) {
     next->run(callback, outcome);
   };

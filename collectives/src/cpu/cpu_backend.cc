@@ -61,7 +61,7 @@ Work CpuBackend::start(Collective collective) {
   const Way way = choose_algorithm(situation).way;
   if (engine_->says_ways()) engine_->log_way(collective.view(), situation, way);
   std::shared_ptr<Operation> operation;
-  if (way == Way::post || way == Way::stages || way == Way::in_place_or_messages) {
+  if (begins_by_posts(way)) {
     operation = std::make_shared<SharedOperation>(engine_, std::move(collective), situation, way);
   } else {
     operation = make_collective_operation(engine_, std::move(collective), situation, way);

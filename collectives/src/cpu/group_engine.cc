@@ -96,8 +96,14 @@ GroupPlace GroupEngine::find_place() {
 
 /// Called before any lock is taken: in a forked child a lock may be held by a thread that does not
 /// exist there.
-void GroupEngine::require_own_process() const {
-  if (world_->in_child()) throw forked_child_error(spec_.name, "connections and shared memory");
+void GroupEngine::refuse_in_child() const {
+  throw forked_child_error(spec_.name, "connections and shared memory");
+}
+
+void EngineMutex::unlock_and_run() {
+  const std::vector<std::function<void()>> now = std::exchange(later_, {});
+  mutex_.unlock();
+  for (const std::function<void()>& call : now) call();
 }
 
 void GroupEngine::throw_if_failed() const {

@@ -40,12 +40,10 @@ namespace dtrun::collectives::cpu {
 class EngineMutex {
  public:
   void lock() { mutex_.lock(); }
-  void unlock() {
+  [[gnu::always_inline]] void unlock() {
     if (later_.empty()) [[likely]]
       return mutex_.unlock();
-    const std::vector<std::function<void()>> now = std::exchange(later_, {});
-    mutex_.unlock();
-    for (const std::function<void()>& call : now) call();
+    unlock_and_run();
   }
 
   /// Under the lock. @param call never throws
@@ -64,6 +62,8 @@ class EngineMutex {
   };
 
  private:
+  void unlock_and_run();
+
   base::QuickMutex mutex_;
   std::vector<std::function<void()>> later_;
 };
@@ -94,7 +94,10 @@ class GroupEngine : public GroupListener,
   const MachineLists& machine_lists() const { return machine_lists_; }
 
   /// @throws Error kUsage in a forked child
-  void require_own_process() const;
+  void require_own_process() const {
+    if (world_->in_child()) [[unlikely]]
+      refuse_in_child();
+  }
   /// The same. @throws the group's first error
   void require_open();
   /// Takes the operation in; from now on it is moved. @throws the group's first error
@@ -110,6 +113,7 @@ class GroupEngine : public GroupListener,
   /// Tells who asks for it (DTRUN_LOGS=+collectives) which way the collective goes, and why.
   bool says_ways() const { return says_ways_; }
   void log_way(const CollectiveView& collective, const Situation& situation, Way way) const;
+  void log_way(const CollectiveView& collective, Way way) const;
   void log_in_place(const Fingerprint& fingerprint) const;
   /// Of a call that could have gone in place. @param way by which it goes
   void log_elsewhere(const Fingerprint& fingerprint, Way way) const;
@@ -153,9 +157,16 @@ class GroupEngine : public GroupListener,
   /// A rank that has waited this long asks the members what they are doing.
   static constexpr auto kPatience = std::chrono::milliseconds(100);
 
+  [[noreturn]] void refuse_in_child() const;
+
   // Without mutex_.
+  /// By posts in one step, or by parcels that lie beside posts. @return false: nothing was done
+  bool meet_now(const CollectiveView& collective, base::Deadline::Duration timeout);
+  template <OpKind kKind>
+  bool meet_as(const CollectiveView& collective, base::Deadline::Duration timeout);
   /// @param plan by posts or parcels
-  void meet_now(const SharedPlan& plan, base::Deadline::Duration timeout);
+  template <typename Plan>
+  [[gnu::always_inline]] void meet_by(const Plan& plan, base::Deadline::Duration timeout);
   /// @param parcels null: all goes in messages @return false: nothing was done
   bool deliver_now(const CollectiveView& collective, Parcels* parcels,
                    base::Deadline::Duration timeout);
@@ -168,7 +179,11 @@ class GroupEngine : public GroupListener,
     return idle() && announced_.empty() && !channels_.anybody_left() &&
            channels_.table().long_waits.load(std::memory_order_acquire) == long_waits_seen_;
   }
-  bool take_now(const SharedPlan& plan, SharedSteps& steps, std::uint64_t& number);
+  template <typename Plan>
+  [[gnu::always_inline]] bool take_now(const Plan& plan, SharedSteps& steps, std::uint64_t& number);
+  /// What is left becomes an operation. @return null: it is over
+  std::shared_ptr<Operation> meet_later(const SharedPlan& plan, const SharedSteps& steps,
+                                        std::uint64_t number, base::Deadline::Duration timeout);
   /// @param parcels null: all goes in messages @param rest what is not done of it, under way; else
   /// null @return false: nothing was done
   bool deliver_now(const CollectiveView& collective, Parcels* parcels,

@@ -19,10 +19,10 @@ static_assert(kMostParcelBytes < Post::kInMessages);
 
 /// Of a gather, scatter or all_to_all: how long each part is that this rank gives to others.
 /// Post::kInMessages where they are not equally long, or too long together to lie beside the post.
-/// @param most bytes beside a post
-inline std::uint16_t parcel_of(const CollectiveView& collective, int rank, std::size_t item_bytes,
-                               std::size_t most) {
-  const bool is_gather = collective.kind() == OpKind::gather;
+/// @param kind the call's, where it is known before @param most bytes beside a post
+inline std::uint16_t parcel_of(const CollectiveView& collective, OpKind kind, int rank,
+                               std::size_t item_bytes, std::size_t most) {
+  const bool is_gather = kind == OpKind::gather;
   std::size_t parts = 0;
   std::int64_t count = 0;
   for (std::size_t i = 0; i < collective.inputs.size(); ++i) {

@@ -10,7 +10,7 @@ Parcels::Parcels(const CollectiveView& collective, const Situation& situation, i
     : collective_(collective),
       all_(situation.kind, rank, situation.place.ranks, collective.root(), situation.empty_parts),
       size_(situation.place.ranks),
-      part_bytes_(parcel_of(collective_, rank, situation.item_bytes,
+      part_bytes_(parcel_of(collective_, collective_.kind(), rank, situation.item_bytes,
                             most_beside_posts(size_, *situation.limits))) {}
 
 bool Parcels::show(Meeting& meeting, Meeting::Room room) {

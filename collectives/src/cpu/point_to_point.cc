@@ -82,12 +82,16 @@ Taken PointToPoint::receive_now(const ShortMessage& message, GroupChannels& chan
     return header.tag == message.tag && header.lent_at == 0 &&
            is_asked_for(header, message.fingerprint, bytes);
   };
-  // In one look, as a rule.
-  if (!peer.incoming.is_begun() && channel->has(sizeof(MessageHeader) + bytes)) {
-    const Progress taken = take_whole_message(*channel, target, is_awaited);
-    if (taken.bytes != 0) {
-      count(taken);
-      return Taken::done;
+  if (!peer.incoming.is_begun()) {
+    // In one look, as a rule.
+    if (channel->has(sizeof(MessageHeader) + bytes)) {
+      const Progress taken = take_whole_message(*channel, target, is_awaited);
+      if (taken.bytes != 0) {
+        count(taken);
+        return Taken::done;
+      }
+    } else if (!channel->has(sizeof(MessageHeader))) {
+      return Taken::not_yet;
     }
   }
   if (!peer.incoming.has_header()) count(peer.incoming.step_header(*channel));

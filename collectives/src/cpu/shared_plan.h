@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <type_traits>
 
 #include "algorithm.h"
 #include "chunk.h"
@@ -23,27 +24,40 @@
 
 namespace dtrun::collectives::cpu {
 
-class SharedPlan {
+/// @tparam Kind OpKind, or a std::integral_constant of one: then nothing is asked of it when the
+/// program runs, which halves the instructions of a short call.
+template <typename Kind>
+class SharedPlanOf {
  public:
   /// @param way post, stages or in_place_or_messages
-  SharedPlan(const CollectiveView& collective, int rank, const Situation& situation, Way way)
-      : SharedPlan(collective, rank, situation.place.ranks, situation.bytes, situation.item_bytes,
-                   way) {
+  SharedPlanOf(const CollectiveView& collective, int rank, const Situation& situation, Way way)
+      : SharedPlanOf(collective, rank, situation.place.ranks, situation.bytes, situation.item_bytes,
+                     way) {
     if (meets_all()) cut_into_steps();
     if (way == Way::post) cut_post();
   }
+  /// The same with less known of it.
+  template <typename Known>
+  explicit SharedPlanOf(const SharedPlanOf<Known>& plan)
+      : SharedPlanOf(plan.collective(), plan.rank(), plan.size(), plan.shown_bytes(),
+                     plan.item_bytes(), plan.way()) {
+    parcel_ = plan.parcel();
+    piece_ = plan.piece();
+    steps_ = plan.steps();
+    steps_of_half_ = plan.steps_of_half();
+  }
   /// By posts, in one step. @param shown_bytes the most that one member shows: up to post_bytes
-  static SharedPlan by_posts(const CollectiveView& collective, int rank, int size,
-                             std::size_t shown_bytes, std::size_t item_bytes) {
+  static SharedPlanOf by_posts(const CollectiveView& collective, int rank, int size,
+                               std::size_t shown_bytes, std::size_t item_bytes) {
     static_assert(kDefaultLimits.post_bytes <= kPostPieceBytes, "the whole is one piece");
-    return SharedPlan(collective, rank, size, shown_bytes, item_bytes, Way::post);
+    return SharedPlanOf(collective, rank, size, shown_bytes, item_bytes, Way::post);
   }
 
   /// A gather, scatter or all_to_all. This rank's parts lie beside its post; whether the peers' do,
   /// SharedSteps::take_posts() finds. @param parcel that parcel_of() has told: not kInMessages
-  static SharedPlan by_parcels(const CollectiveView& collective, int rank, int size,
-                               std::uint16_t parcel, std::size_t item_bytes) {
-    SharedPlan plan(collective, rank, size, 0, item_bytes, Way::parcels);
+  static SharedPlanOf by_parcels(const CollectiveView& collective, int rank, int size,
+                                 std::uint16_t parcel, std::size_t item_bytes) {
+    SharedPlanOf plan(collective, rank, size, 0, item_bytes, Way::parcels);
     plan.parcel_ = parcel;
     return plan;
   }
@@ -52,12 +66,13 @@ class SharedPlan {
                                    std::size_t item_bytes, std::size_t most) {
     std::int64_t longest = 0;
     for (const Buffer& output : collective.outputs) longest = std::max(longest, output.count);
-    return static_cast<std::size_t>(longest) * item_bytes * givers_parts(collective.kind(), size) <=
+    return static_cast<std::size_t>(longest) * item_bytes *
+               givers_parts(kind_of(collective), size) <=
            std::min(kMostParcelBytes, most);
   }
 
   const CollectiveView& collective() const { return collective_; }
-  OpKind kind() const { return collective_.kind(); }
+  OpKind kind() const { return kind_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
   /// The most that one member shows to all; of parcels not known.
@@ -106,8 +121,12 @@ class SharedPlan {
   }
   /// Whether this rank meets that peer by posts.
   bool meets(int peer) const { return meets_all() ? peer != rank_ : needs(peer); }
-  bool meets_nobody() const {
-    return !meets_all() && (comes_from_root() ? is_root() : goes_to_root() && !is_root());
+  /// All whom it meets by posts, and maybe itself: from the first one to before the end.
+  int first_met() const { return !meets_all() && comes_from_root() ? collective_.root() : 0; }
+  int end_of_met() const {
+    if (meets_all()) return size_;
+    if (comes_from_root()) return collective_.root() + (is_root() ? 0 : 1);
+    return goes_to_root() && !is_root() ? 0 : size_;
   }
   /// Who shows what this rank takes waits for nobody, and may be ahead.
   bool is_one_way() const { return comes_from_root() || goes_to_root(); }
@@ -144,6 +163,8 @@ class SharedPlan {
     }
     return true;
   }
+  /// The most elements of a place in a step.
+  std::int64_t piece() const { return piece_; }
   /// Elements of a buffer that one step carries.
   struct Piece {
     std::int64_t begin;
@@ -249,15 +270,20 @@ class SharedPlan {
   }
 
  private:
-  SharedPlan(const CollectiveView& collective, int rank, int size, std::size_t shown_bytes,
-             std::size_t item_bytes, Way way)
+  SharedPlanOf(const CollectiveView& collective, int rank, int size, std::size_t shown_bytes,
+               std::size_t item_bytes, Way way)
       : collective_(collective),
+        kind_(kind_of(collective)),
         rank_(rank),
         size_(size),
         shown_bytes_(shown_bytes),
         way_(way),
         item_bytes_(item_bytes) {}
 
+  static Kind kind_of(const CollectiveView& collective) {
+    if constexpr (std::is_same_v<Kind, OpKind>) return collective.kind();
+    return Kind();
+  }
   /// As Deliveries::parts_of_giver().
   static std::size_t givers_parts(OpKind kind, int size) {
     return kind == OpKind::gather ? 1 : static_cast<std::size_t>(size - 1);
@@ -279,14 +305,14 @@ class SharedPlan {
   /// Pieces begin on cache lines.
   static constexpr std::size_t kLine = 64;
 
-  Piece cut(std::int64_t begin, std::int64_t end, std::int64_t step) const {
+  [[gnu::always_inline]] Piece cut(std::int64_t begin, std::int64_t end, std::int64_t step) const {
     begin = std::min(begin + step * piece_, end);
     return {begin, std::min(piece_, end - begin)};
   }
   [[gnu::always_inline]] Piece whole(const Buffer& buffer, std::int64_t step) const {
     return steps_ == 1 ? Piece{0, buffer.count} : cut(0, buffer.count, step);
   }
-  Piece chunk(int owner, std::int64_t step) const {
+  [[gnu::always_inline]] Piece chunk(int owner, std::int64_t step) const {
     const Chunk owned = chunk_of(input().count, size_, owner);
     return cut(owned.begin, owned.end, step);
   }
@@ -331,6 +357,7 @@ class SharedPlan {
   }
 
   const CollectiveView collective_;
+  [[no_unique_address]] const Kind kind_;
   const int rank_;
   const int size_;
   const std::size_t shown_bytes_;
@@ -342,5 +369,7 @@ class SharedPlan {
   std::int64_t steps_ = 1;
   std::int64_t steps_of_half_ = 1;
 };
+
+using SharedPlan = SharedPlanOf<OpKind>;
 
 }  // namespace dtrun::collectives::cpu

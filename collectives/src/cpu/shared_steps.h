@@ -4,6 +4,8 @@
 // value that can be carried on by whoever has time. Used under the engine's lock.
 #pragma once
 
+#include <algorithm>
+
 #include "meeting.h"
 #include "shared_pieces.h"
 #include "shared_plan.h"
@@ -18,13 +20,15 @@ class SharedSteps {
   /// waits for long waits for one call of the slowest rank. @throws Disagreement
   Progress advance(const SharedPlan& plan, Meeting& meeting);
 
-  // Of a plan by posts: what this rank does at once, and what it does once the others have come.
+  // Of a plan by posts: what this rank does at once, and what it does once the others have come. In
+  // line, and what is not gets a copy of the plan: so that of a short call never lies in memory.
   /// Shows this rank's post. @return false: others are still busy with what this would overwrite
   /// @throws Disagreement, EarlierDisagreement
-  bool show_post(const SharedPlan& plan, Meeting& meeting, Meeting::Room room) {
+  template <typename Plan>
+  [[gnu::always_inline]] bool show_post(const Plan& plan, Meeting& meeting, Meeting::Room room) {
     if (!meeting.begin_turn(plan.laid_bytes(), room)) return false;
     if (plan.steps() > 1) [[unlikely]] {
-      lay_in_pieces(plan, meeting);
+      lay_in_pieces(SharedPlan(plan), meeting);
       return true;
     }
     lay(plan, meeting, 0, meeting.payload(plan.laid_bytes()));
@@ -34,12 +38,16 @@ class SharedSteps {
   }
   /// Takes what the others show. @return false: somebody's is not there yet, or a peer's parts are
   /// other than the plan expects: has_other_parcels() @throws Disagreement
-  bool take_posts(const SharedPlan& plan, Meeting& meeting) {
-    const bool may_be_ahead = plan.is_one_way();
-    for (; !plan.meets_nobody() && seen_ < plan.size(); ++seen_) {
-      if (!plan.meets(seen_)) continue;
-      if (!meeting.look(seen_)) return false;
-      if (may_be_ahead) meeting.fetch_early(seen_);
+  template <typename Plan>
+  [[gnu::always_inline]] bool take_posts(const Plan& plan, Meeting& meeting) {
+    for (seen_ = std::max(seen_, plan.first_met()); seen_ < plan.end_of_met(); ++seen_) {
+      if (seen_ == plan.rank()) continue;
+      if (!meeting.look(seen_)) {
+        waited_ = true;
+        return false;
+      }
+      // Who waits for nobody may be ahead.
+      if (plan.is_one_way() && !waited_) meeting.fetch_early(seen_);
       if (plan.has_parcels() && meeting.parcel(seen_) != plan.parcel_of_peer(seen_)) [[unlikely]] {
         has_other_parcels_ = true;
         return false;
@@ -48,9 +56,11 @@ class SharedSteps {
     if (plan.takes_all_posts()) meeting.met();
     if (plan.meets_all()) return true;
     if (plan.steps() > 1) [[unlikely]]
-      return take_pieces(plan, meeting);
-    take_all(plan, meeting, 0,
-             [&](int peer) { return meeting.payload(peer, plan.shown_bytes_of(peer)); });
+      return take_pieces(SharedPlan(plan), meeting);
+    const auto payload_of = [&](int peer) __attribute__((always_inline)) {
+      return meeting.payload(peer, plan.shown_bytes_of(peer));
+    };
+    take_all(plan, meeting, 0, payload_of);
     return true;
   }
   bool shown() const { return shown_; }
@@ -65,11 +75,13 @@ class SharedSteps {
   /// The same of a plan in which everybody meets everybody.
   bool show_places(const SharedPlan& plan, Meeting& meeting);
   /// The others of a broadcast or scatter wait for the root only.
-  static Meeting::Needed needed_of(const SharedPlan& plan) {
+  template <typename Plan>
+  static Meeting::Needed needed_of(const Plan& plan) {
     const bool alone = plan.comes_from_root() && plan.is_root();
     return alone ? Meeting::Needed::alone : Meeting::Needed::with_all;
   }
-  void post(const SharedPlan& plan, Meeting& meeting) {
+  template <typename Plan>
+  [[gnu::always_inline]] void post(const Plan& plan, Meeting& meeting) {
     meeting.post(plan.collective().fingerprint, needed_of(plan));
     shown_ = true;
   }
@@ -94,6 +106,7 @@ class SharedSteps {
   Places places_of(int peer, Meeting& meeting) const;
 
   bool shown_ = false;
+  bool waited_ = false;
   bool has_other_parcels_ = false;
   bool met_ = false;
   bool in_place_ = false;     ///< known once all have met

@@ -10,6 +10,7 @@
 #include "collective_operation.h"
 #include "dtrun/base/log.h"
 #include "group_engine.h"
+#include "overlap.h"
 #include "parts.h"
 #include "pause.h"
 #include "shared_operation.h"
@@ -73,6 +74,10 @@ class Looks {
 
 }  // namespace
 
+void GroupEngine::log_way(const CollectiveView& collective, Way way) const {
+  log_way(collective, situation_of(collective), way);
+}
+
 void GroupEngine::log_way(const CollectiveView& collective, const Situation& situation,
                           Way way) const {
   base::log::debug(base::log::Component::kCollectives, "group '{}': {} goes {}", spec_.name,
@@ -91,32 +96,96 @@ void GroupEngine::log_elsewhere(const Fingerprint& fingerprint, Way way) const {
                    spec_.name, fingerprint.describe(), way_name(way));
 }
 
+template <typename Plan>
+inline bool GroupEngine::take_now(const Plan& plan, SharedSteps& steps, std::uint64_t& number) {
+  RankRecord& record = world_->record();
+  // Before the peers see this rank come: in a trace nobody ends before all have begun.
+  const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
+  ShortCall* const call = plan.collective().short_call;
+  try {
+    Looks left = Looks::of_a_collective(world_->crowding(), has_connections());
+    while (!steps.show_post(plan, meeting(Lane::prompt), Meeting::Room::halfway))
+      if (!left.again(call)) return false;
+    // Bookkeeping is done here because it overlaps with the members' posts.
+    note(plan.collective().fingerprint, Lane::prompt);
+    const std::uint64_t bytes = bytes_of_all(plan.collective());
+    if (call != nullptr) call->count(bytes);
+    number = record.pass(plan.collective().fingerprint, recorded_group_, bytes, begun_ns);
+    do {
+      if (steps.take_posts(plan, meeting(Lane::prompt))) {
+        record.passed(number);
+        return true;
+      }
+    } while (!steps.has_other_parcels() && left.again(call));
+  } catch (const Disagreement&) {
+    // The Operation below finds the disagreement again and reports it.
+  } catch (const EarlierDisagreement&) {
+  } catch (const base::Error&) {
+    // Of this rank's memory for payloads: the Operation below asks again, and reports it.
+    if (number == 0) return false;
+    // A peer's memory cannot be mapped.
+    record.go_on(number);
+    record.end(number, RankRecord::Outcome::failed);
+    throw;
+  }
+  // Other parcels may be on their way already.
+  if (number != 0 && !steps.has_other_parcels()) record.go_on(number);
+  return false;
+}
+
+template <typename Plan>
+inline void GroupEngine::meet_by(const Plan& plan, Deadline::Duration timeout) {
+  require_own_process();
+  if (says_ways_) [[unlikely]]
+    log_way(CollectiveView(plan.collective()), plan.way());
+  std::shared_ptr<Operation> rest;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!is_sound()) [[unlikely]]
+      require_sound(plan.collective().fingerprint, bytes_of_all(plan.collective()));
+    SharedSteps steps;
+    std::uint64_t number = 0;
+    if (is_eventless() && take_now(plan, steps, number)) [[likely]]
+      return;
+    // Copies, so that the originals need not lie in memory.
+    rest = meet_later(SharedPlan(plan), SharedSteps(steps), number, timeout);
+    if (rest == nullptr) return;
+  }
+  wait(*rest, Deadline::never());
+}
+
+template <OpKind kKind>
+bool GroupEngine::meet_as(const CollectiveView& collective, Deadline::Duration timeout) {
+  using Plan = SharedPlanOf<std::integral_constant<OpKind, kKind>>;
+  const std::size_t item_bytes = tensors::item_size(collective.fingerprint.dtype);
+  if constexpr (all_know_the_bytes(kKind)) {
+    // As choose_way() would say, of which this is the first question. It is asked of longer ones.
+    const std::size_t shown =
+        static_cast<std::size_t>(shown_elements(collective, kKind)) * item_bytes;
+    if (shown > most_beside_posts_) return false;
+    meet_by(Plan::by_posts(collective, spec_.rank, size(), shown, item_bytes), timeout);
+  } else {
+    if (empty_parts_of(collective.fingerprint) != EmptyParts::travel) return false;
+    const std::uint16_t parcel =
+        parcel_of(collective, kKind, spec_.rank, item_bytes, most_beside_posts_);
+    if (parcel == Post::kInMessages ||
+        !Plan::may_lie_beside_posts(collective, size(), item_bytes, most_beside_posts_))
+      return false;
+    meet_by(Plan::by_parcels(collective, spec_.rank, size(), parcel, item_bytes), timeout);
+  }
+  return true;
+}
+
 bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration timeout) {
   if (collective.peers != nullptr)
     return pass_one_now(collective, timeout) || deliver_now(collective, nullptr, timeout);
-  if (has_posts_ && all_know_the_bytes(collective.kind())) {
-    // As choose_way() would say, of which this is the first question. Longer ones are asked below.
-    const std::size_t item_bytes = tensors::item_size(collective.fingerprint.dtype);
-    const std::size_t shown = static_cast<std::size_t>(shown_elements(collective)) * item_bytes;
-    if (shown <= most_beside_posts_) {
-      meet_now(SharedPlan::by_posts(collective, spec_.rank, size(), shown, item_bytes), timeout);
-      return true;
-    }
-  }
-  if (has_posts_ && gives_parts(collective.kind()) &&
-      empty_parts_of(collective.fingerprint) == EmptyParts::travel) {
-    const std::size_t item_bytes = tensors::item_size(collective.fingerprint.dtype);
-    const std::uint16_t parcel = parcel_of(collective, spec_.rank, item_bytes, most_beside_posts_);
-    if (parcel != Post::kInMessages &&
-        SharedPlan::may_lie_beside_posts(collective, size(), item_bytes, most_beside_posts_)) {
-      meet_now(SharedPlan::by_parcels(collective, spec_.rank, size(), parcel, item_bytes), timeout);
-      return true;
-    }
-  }
+  if (has_posts_ && meet_now(collective, timeout)) [[likely]]
+    return true;
   const Situation situation = situation_of(collective);
   const Way way = choose_way(situation);
   if (way == Way::post) {
-    meet_now(SharedPlan(collective, spec_.rank, situation, way), timeout);
+    const SharedPlan plan(collective, spec_.rank, situation, way);
+    meet_by(plan, timeout);
     return true;
   }
   if (way == Way::parcels) {
@@ -127,32 +196,47 @@ bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration t
          deliver_now(collective, nullptr, timeout);
 }
 
-void GroupEngine::meet_now(const SharedPlan& plan, Deadline::Duration timeout) {
-  require_own_process();
-  const CollectiveView& collective = plan.collective();
-  if (says_ways_) [[unlikely]]
-    log_way(collective, situation_of(collective), plan.way());
-  std::shared_ptr<Operation> rest;
-  {
-    const std::scoped_lock lock(mutex_);
-    if (!is_sound()) [[unlikely]]
-      require_sound(collective.fingerprint, collective.bytes());
-    SharedSteps steps;
-    std::uint64_t number = 0;
-    if (is_eventless() && take_now(plan, steps, number)) return;
-    if (plan.has_parcels()) {
-      rest = begin_rest(plan, steps, number, timeout);
-      if (rest == nullptr) return;
-    } else {
-      if (collective.short_call != nullptr) collective.short_call->wait();
-      rest =
-          std::make_shared<SharedOperation>(shared_from_this(), owned(collective, size(), timeout),
-                                            situation_of(collective), Way::post, steps);
-    }
-    rest->record_number = number;
-    enqueue(rest);
+bool GroupEngine::meet_now(const CollectiveView& collective, Deadline::Duration timeout) {
+  switch (collective.kind()) {
+    case OpKind::broadcast:
+      return meet_as<OpKind::broadcast>(collective, timeout);
+    case OpKind::all_reduce:
+      return meet_as<OpKind::all_reduce>(collective, timeout);
+    case OpKind::reduce:
+      return meet_as<OpKind::reduce>(collective, timeout);
+    case OpKind::all_gather:
+      return meet_as<OpKind::all_gather>(collective, timeout);
+    case OpKind::gather:
+      return meet_as<OpKind::gather>(collective, timeout);
+    case OpKind::scatter:
+      return meet_as<OpKind::scatter>(collective, timeout);
+    case OpKind::reduce_scatter:
+      return meet_as<OpKind::reduce_scatter>(collective, timeout);
+    case OpKind::all_to_all:
+      return meet_as<OpKind::all_to_all>(collective, timeout);
+    case OpKind::barrier:
+      return meet_as<OpKind::barrier>(collective, timeout);
+    default:
+      return false;
   }
-  wait(*rest, Deadline::never());
+}
+
+std::shared_ptr<Operation> GroupEngine::meet_later(const SharedPlan& plan, const SharedSteps& steps,
+                                                   std::uint64_t number,
+                                                   Deadline::Duration timeout) {
+  const CollectiveView& collective = plan.collective();
+  std::shared_ptr<Operation> rest;
+  if (plan.has_parcels()) {
+    rest = begin_rest(plan, steps, number, timeout);
+    if (rest == nullptr) return nullptr;
+  } else {
+    if (collective.short_call != nullptr) collective.short_call->wait();
+    rest = std::make_shared<SharedOperation>(shared_from_this(), owned(collective, size(), timeout),
+                                             situation_of(collective), Way::post, steps);
+  }
+  rest->record_number = number;
+  enqueue(rest);
+  return rest;
 }
 
 std::shared_ptr<Operation> GroupEngine::begin_rest(const SharedPlan& plan, const SharedSteps& begun,
@@ -211,7 +295,7 @@ bool GroupEngine::deliver_now(const CollectiveView& collective, Parcels* parcels
   // Beside system calls, looks at the clock take no time.
   if (call != nullptr && has_connections()) call->wait();
   if (parcels != nullptr && !show_now(*parcels, call)) return false;
-  if (says_ways_) log_way(collective, situation_of(collective), way);
+  if (says_ways_) log_way(collective, way);
   if (bytes_of_rows > rows_.size()) rows_.resize(bytes_of_rows);
   steps.set_rows(std::span(rows_).first(bytes_of_rows));
   const bool are_sent = steps.send(all, collective, channels_);
@@ -250,7 +334,7 @@ bool GroupEngine::pass_one_now(const CollectiveView& collective, Deadline::Durat
     if (to == nullptr && from == nullptr) return false;
     if (gives) DeliverySteps::give_whole(peer, *to, bytes, print, channels_);
     const bool is_over = gives || DeliverySteps::take_whole(peer, *from, bytes, print, channels_);
-    if (says_ways_) log_way(collective, situation_of(collective), Way::messages);
+    if (says_ways_) log_way(collective, Way::messages);
     note(print, Lane::prompt);
     if (collective.short_call != nullptr) collective.short_call->count(bytes.size());
     const std::uint64_t number = record.pass(print, recorded_group_, bytes.size(), begun_ns);
@@ -366,42 +450,6 @@ void GroupEngine::exchange_now(std::span<ShortMessage> messages) {
     }
     end(message);
   }
-}
-
-bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, std::uint64_t& number) {
-  RankRecord& record = world_->record();
-  // Before the peers see this rank come: in a trace nobody ends before all have begun.
-  const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
-  ShortCall* const call = plan.collective().short_call;
-  try {
-    Looks left = Looks::of_a_collective(world_->crowding(), has_connections());
-    while (!steps.show_post(plan, meeting(Lane::prompt), Meeting::Room::halfway))
-      if (!left.again(call)) return false;
-    // Bookkeeping is done here because it overlaps with the members' posts.
-    note(plan.collective().fingerprint, Lane::prompt);
-    const std::uint64_t bytes = plan.collective().bytes();
-    if (call != nullptr) call->count(bytes);
-    number = record.pass(plan.collective().fingerprint, recorded_group_, bytes, begun_ns);
-    do {
-      if (steps.take_posts(plan, meeting(Lane::prompt))) {
-        record.passed(number);
-        return true;
-      }
-    } while (!steps.has_other_parcels() && left.again(call));
-  } catch (const Disagreement&) {
-    // The Operation below finds the disagreement again and reports it.
-  } catch (const EarlierDisagreement&) {
-  } catch (const base::Error&) {
-    // Of this rank's memory for payloads: the Operation below asks again, and reports it.
-    if (number == 0) return false;
-    // A peer's memory cannot be mapped.
-    record.go_on(number);
-    record.end(number, RankRecord::Outcome::failed);
-    throw;
-  }
-  // Other parcels may be on their way already.
-  if (number != 0 && !steps.has_other_parcels()) record.go_on(number);
-  return false;
 }
 
 }  // namespace dtrun::collectives::cpu
