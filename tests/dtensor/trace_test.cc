@@ -56,9 +56,8 @@ TEST(TraceTest, AStepIsModulesOperatorsTheirBackwardsAndTheOptimizersStep) {
   optimizer.step();
   const std::vector<TraceEvent> events = trace.events();
   EXPECT_GT(events.size(), forward);
-  for (const char* const name :
-       {"Reader", "Reader.blocks.1", "Reader.blocks.1.up", "add_matmul", "add_matmul, backward",
-        "norm", "cross_entropy, backward", "AdamW"})
+  for (const char* const name : {"Reader", "Reader.blocks.1", "Reader.blocks.1.up", "linear",
+                                 "linear, backward", "norm", "cross_entropy, backward", "AdamW"})
     EXPECT_NE(find(events, name), nullptr) << name;
   const TraceEvent& block = *find(events, "Reader.blocks.0");
   const TraceEvent& norm = *find(events, "norm");

@@ -290,7 +290,7 @@ TEST(ExampleTest, BothLogsOfTheDemoTellEachMoveWithItsCause) {
       "redistribute: f32[4, 4] from [P(sum)] to [R]: all_reduce",
       "redistribute: f32[4, 4] from [P(sum)] to [S(0)]: reduce_scatter",
       "redistribute: f32[4, 4] from [S(0)] to [S(1)]: all_to_all",
-      "add_matmul: f32[2] from [R] to [P(sum)]: to_partial",
+      "linear: f32[2] from [R] to [P(sum)]: to_partial",
       "square: f32[6, 2] from [P(sum)] to [R]: all_reduce",
       "full_tensor: f32[4] from [S(0)] to [R]: all_gather",
       "redistribute: f32[4] from [P(sum)] to [S(0)]: reduce_scatter"};

@@ -306,7 +306,7 @@ TEST(TrainingTest, AGptTellsItsPlanAndTheTimeOfAStep) {
   std::filesystem::remove(file);
   for (const char* const words :
        {"\"traceEvents\"", "\"rank 0\"", "\"rank 3\"", "\"communication 1\"", "\"AdamW\"",
-        "\"add_matmul, backward\"", "\"reduce_scatter\""})
+        "\"linear, backward\"", "\"reduce_scatter\""})
     EXPECT_NE(text.find(words), std::string::npos) << words;
 }
 

@@ -165,13 +165,18 @@ Tensors sum_gradients(const Context<Weights, tensors::ProductSum>& c) {
   return {of_sum, times(of_product[0], factors.alpha), times(of_product[1], factors.alpha)};
 }
 
-constexpr Op<Weights, tensors::ProductSum> kAddMatmul{.name = "add_matmul",
-                                                      .meta = sum_meta,
-                                                      .rules = sum_rules,
-                                                      .local = sum_of_parts,
-                                                      .backward = sum_gradients,
-                                                      .saves = saves_inputs(1, 2),
-                                                      .weighed = Weighed::both_ways};
+constexpr Op<Weights, tensors::ProductSum> product_sum(std::string_view name) {
+  return {.name = name,
+          .meta = sum_meta,
+          .rules = sum_rules,
+          .local = sum_of_parts,
+          .backward = sum_gradients,
+          .saves = saves_inputs(1, 2),
+          .weighed = Weighed::both_ways};
+}
+/// By AddMatmulFor.
+constexpr Op<Weights, tensors::ProductSum> kAddMatmul[] = {
+    product_sum("addmm"), product_sum("baddbmm"), product_sum("linear")};
 
 /// PyTorch truncates a product's factors, where it refuses others.
 Scalar factor_for(DType dtype, Scalar factor) {
@@ -185,13 +190,13 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   return call(kMatmul, a, b);
 }
 
-Tensor add_matmul(const Tensor& sum, const Tensor& a, const Tensor& b,
+Tensor add_matmul(AddMatmulFor as, const Tensor& sum, const Tensor& a, const Tensor& b,
                   tensors::ProductSum factors) {
   factors = {factor_for(a.dtype(), factors.beta), factor_for(a.dtype(), factors.alpha)};
   const bool is_finite =
       !std::isinf(factors.beta.to_double()) && !std::isinf(factors.alpha.to_double());
   const Tensor* const inputs[] = {&sum, &a, &b};
-  return call(kAddMatmul, std::span<const Tensor* const>(inputs),
+  return call(kAddMatmul[static_cast<std::size_t>(as)], std::span<const Tensor* const>(inputs),
               Weights{is_finite ? Factor::finite : Factor::infinite}, factors);
 }
 

@@ -350,13 +350,13 @@ Tensor dot(const Tensor& a, const Tensor& b) {
 Tensor addmm(const Tensor& sum, const Tensor& a, const Tensor& b, ProductSum factors) {
   return named_call("addmm", {{"input", sum}, {"mat1", a}, {"mat2", b}}, [&] {
     check_dims("addmm", a, 2, b, 2);
-    return add_matmul(sum, a, b, factors);
+    return add_matmul(AddMatmulFor::addmm, sum, a, b, factors);
   });
 }
 Tensor baddbmm(const Tensor& sum, const Tensor& a, const Tensor& b, ProductSum factors) {
   return named_call("baddbmm", {{"input", sum}, {"batch1", a}, {"batch2", b}}, [&] {
     check_batches("baddbmm", a, b);
-    return add_matmul(sum, a, b, factors);
+    return add_matmul(AddMatmulFor::baddbmm, sum, a, b, factors);
   });
 }
 

@@ -191,9 +191,11 @@ Tensor log_softmax(const Tensor& a, int dim, DType dtype) {
 }
 
 Tensor linear(const Tensor& a, const Tensor& weight, const Tensor& bias) {
-  return named_call(
-      "linear", {{"input", a}, {"weight", weight}, CallArgument::if_given("bias", bias)},
-      [&] { return bias.defined() ? add_matmul(bias, a, weight.t()) : matmul(a, weight.t()); });
+  return named_call("linear",
+                    {{"input", a}, {"weight", weight}, CallArgument::if_given("bias", bias)}, [&] {
+                      return bias.defined() ? add_matmul(AddMatmulFor::linear, bias, a, weight.t())
+                                            : matmul(a, weight.t());
+                    });
 }
 
 }  // namespace dtrun::dtensor
