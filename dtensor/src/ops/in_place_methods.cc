@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 
+#include "autograd/call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"

@@ -7,6 +7,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/matmul.h"
 #include "ops/add_matmul.h"
 #include "ops/elementwise.h"
