@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,10 +15,26 @@
 
 namespace dtrun::collectives {
 
-/// The limits of posts are so many times as high where posts carry no more bytes than stages would.
-inline constexpr std::size_t kLongPosts = 4;
-/// The most that lies beside a post; no cost table can say more.
-inline constexpr std::size_t kPostBytes = kLongPosts * kDefaultLimits.post_bytes;
+/// What a rank of so many has for the payloads of its posts, and in each half of its stage for what
+/// it lays there in one step. A place that is used again while it lies in the caches of those who
+/// read it has to be taken back from there. That takes twice as long as to write it where it has
+/// left them, so few ranks use more than such a cache holds.
+inline constexpr std::size_t kLeastAreaBytes = 256 << 10;
+constexpr std::size_t area_bytes(std::size_t members) {
+  constexpr std::size_t kOfAll = 2 << 20, kMost = 1 << 20;
+  return std::clamp(std::bit_floor(kOfAll / members), kLeastAreaBytes, kMost);
+}
+/// The most that lies beside a post of a group of so many; no cost table can say more. The payload
+/// of the turn before may be unread always, and the end of the area be left empty: so a third at
+/// the most.
+constexpr std::size_t most_post_bytes(std::size_t members) {
+  return std::max(area_bytes(members) / 8, kLeastAreaBytes / 4);
+}
+/// How many times as high the limits of posts are where posts carry no more bytes than stages
+/// would.
+constexpr std::size_t long_posts(std::size_t members) {
+  return most_post_bytes(members) / kDefaultLimits.post_bytes;
+}
 /// Of a long payload, what others can take before the rest is laid. Of less, the messages between
 /// two cores take longer than what they save.
 inline constexpr std::size_t kPostPieceBytes = 16 << 10;
@@ -37,8 +54,6 @@ inline constexpr std::size_t kCrowdedRootsStageBytes = 8 << 20;
 /// Among ranks that share memory, parts of a reduce_scatter so long come piece by piece: shorter
 /// ones are combined sooner when all have come, and take that much memory of each other rank.
 inline constexpr std::size_t kCutPartBytes = 1 << 20;
-/// Of each half of a stage: what a rank lays there in one step.
-inline constexpr std::size_t kStageBytes = 256 << 10;
 /// Where each rank has a machine of its own, a message to each of the others is faster than rounds
 /// between fewer machines than these: a round takes the network's latency. Where all send to all,
 /// and where a root does alone.
@@ -51,7 +66,7 @@ inline constexpr std::size_t kLentPipedBytes = (1 << 20) + 1;
 inline constexpr int kMostLentTo = 4;
 /// Where both sides send, each core is busy with one copy already: in a smaller ring than this they
 /// wait for one another so often that all that it cannot hold is lent.
-inline constexpr std::size_t kPipeRing = 512 << 10;
+inline constexpr std::size_t kPipeRing = 1 << 20;
 /// Where both sides send and ranks share cores, which take turns instead.
 inline constexpr std::size_t kLentExchangeBytes = 256 << 10;
 /// The same of a gather.
@@ -62,6 +77,7 @@ inline constexpr std::size_t kLentPartBytes = 128 << 10;
 /// From so many bytes on a collective is a long one, which goes beside the short ones: they do not
 /// wait for it.
 inline constexpr std::size_t kBulkBytes = 256 << 10;
+static_assert(most_post_bytes(2) < kBulkBytes, "the long ones' posts hold no payloads");
 /// A blocking call by posts, parcels or short messages looks so often for the others before it
 /// becomes an operation: some tens of microseconds, during which other threads cannot take the
 /// group's lock.
@@ -253,7 +269,8 @@ constexpr bool goes_by_parcels(const Situation& now) {
 /// Whether all know the bytes of each, which are few enough.
 constexpr bool goes_by_posts(const Situation& now) {
   const int ranks = now.place.ranks;
-  const std::size_t times = gains_by_long_posts(now.kind, ranks) ? kLongPosts : 1;
+  const std::size_t times =
+      gains_by_long_posts(now.kind, ranks) ? long_posts(static_cast<std::size_t>(ranks)) : 1;
   return ranks > 1 && now.place.sharing == Sharing::all && all_know_the_bytes(now.kind) &&
          now.bytes <= most_beside_posts(ranks, *now.limits, times);
 }

@@ -39,11 +39,12 @@ TEST(AlgorithmTest, TheWayFollowsKindBytesRanksAndSharing) {
       {OpKind::all_gather, 16 * kKiB, 4, kAll, Way::post},
       {OpKind::all_gather, 16 * kKiB + 4, 4, kAll, Way::stages},
       {OpKind::split, 16, 4, kAll, Way::post},
-      // Up to 64 KiB and 512 KiB where posts carry no more than stages.
-      {OpKind::all_reduce, 64 * kKiB, 2, kAll, Way::post},
-      {OpKind::all_reduce, 64 * kKiB + 4, 2, kAll, Way::stages},
-      {OpKind::all_gather, 64 * kKiB, 2, kAll, Way::post},
-      {OpKind::all_gather, 64 * kKiB + 4, 2, kAll, Way::stages},
+      // Up to 128 KiB of each of two, else 64 KiB and 512 KiB, where posts carry no more than
+      // stages.
+      {OpKind::all_reduce, 128 * kKiB, 2, kAll, Way::post},
+      {OpKind::all_reduce, 128 * kKiB + 4, 2, kAll, Way::stages},
+      {OpKind::all_gather, 128 * kKiB, 2, kAll, Way::post},
+      {OpKind::all_gather, 128 * kKiB + 4, 2, kAll, Way::stages},
       {OpKind::broadcast, 64 * kKiB, 8, kAll, Way::post},
       {OpKind::broadcast, 64 * kKiB, 9, kAll, Way::stages},
       {OpKind::reduce, 64 * kKiB, 4, kAll, Way::post},
@@ -264,8 +265,8 @@ TEST(AlgorithmTest, ACostTableMovesTheLimits) {
   };
   EXPECT_EQ(way(sum(4 * kKiB, 3, kAll), 1), Way::post);
   EXPECT_EQ(way(sum(4 * kKiB + 4, 3, kAll), 1), Way::stages);
-  EXPECT_EQ(way(sum(16 * kKiB, 2, kAll), 1), Way::post);
-  EXPECT_EQ(way(sum(16 * kKiB + 4, 2, kAll), 1), Way::stages);
+  EXPECT_EQ(way(sum(32 * kKiB, 2, kAll), 1), Way::post);
+  EXPECT_EQ(way(sum(32 * kKiB + 4, 2, kAll), 1), Way::stages);
   EXPECT_EQ(way(sum(64 * kKiB, 2, kNotAll), 2), Way::messages);
   EXPECT_EQ(way(sum(64 * kKiB + 4, 2, kNotAll), 2), Way::chunks);
   EXPECT_EQ(way(sum(64 * kKiB, 4, kNotAll), 2), Way::rounds);
@@ -297,8 +298,8 @@ TEST(AlgorithmTest, TheReasonIsSaid) {
   EXPECT_EQ(said(of(OpKind::all_reduce, 16, 2, kAll)),
             "by posts: 16 bytes of each of 2 ranks, which share memory");
   EXPECT_EQ(
-      said(of(OpKind::all_reduce, 65540, 2, kAll)),
-      "by stages: 65540 bytes of each of 2 ranks, which share memory, are too many for posts");
+      said(of(OpKind::all_reduce, 131076, 2, kAll)),
+      "by stages: 131076 bytes of each of 2 ranks, which share memory, are too many for posts");
   EXPECT_EQ(said(of(OpKind::all_gather, 2097152, 2, kAll)),
             "in place or by messages: 2097152 bytes of each of 2 ranks, which share memory; what "
             "does not lie in shared tensors goes by messages, not by stages: of so long ones each "

@@ -55,14 +55,14 @@ Values sum(std::int64_t count, int size) {
 
 /// Elements of f32 around each size at which a way begins or a stage is full.
 std::vector<std::int64_t> counts_around_thresholds(int size) {
-  const auto stage = static_cast<std::int64_t>(kStageBytes / 4);
+  const auto stage = static_cast<std::int64_t>(area_bytes(static_cast<std::size_t>(size)) / 4);
   std::vector<std::int64_t> counts = {0, 1, 2, 3};
   unsigned number = 0;
   for (const std::int64_t edge :
        {static_cast<std::int64_t>(Post::kInline / 4),
         static_cast<std::int64_t>(kPostPieceBytes / 4),
         2 * static_cast<std::int64_t>(kPostPieceBytes / 4),
-        static_cast<std::int64_t>(kPostBytes / 4),
+        static_cast<std::int64_t>(most_post_bytes(static_cast<std::size_t>(size)) / 4),
         static_cast<std::int64_t>(kDefaultLimits.all_posts_bytes / 4) / size,
         stage / (size + 1) / 16 * 16 * size, stage,
         stage + static_cast<std::int64_t>(kStagePieceBytes / 4), 2 * stage, 4 * stage,
@@ -389,7 +389,7 @@ TEST(DirectFailureTest, ARankThatGetsNoMemoryIsNamed) {
   EXPECT_EQ(second.thrown->code, ErrorCode::kSystem) << second.thrown->text;
   EXPECT_EQ(first.thrown->code, ErrorCode::kPeerFailed) << first.thrown->text;
   EXPECT_TRUE(first.thrown->text.starts_with("rank 1 ")) << first.thrown->text;
-  EXPECT_NE(first.thrown->text.find(" cannot go on in group 'world': cannot commit 5"),
+  EXPECT_NE(first.thrown->text.find(" cannot go on in group 'world': cannot commit "),
             std::string::npos)
       << first.thrown->text;
 }

@@ -22,9 +22,10 @@ int distance(Turn from, Turn to) {
 }
 
 TEST(PayloadRingTest, NothingUnreadIsOverwrittenAndTheTurnBeforeNeedNotBeRead) {
-  for (const std::size_t most : {std::size_t{100}, std::size_t{4096}, kPostBytes}) {
+  for (const std::size_t most : {std::size_t{100}, std::size_t{4096}, most_post_bytes(8)}) {
     std::mt19937 random(static_cast<unsigned>(most));
-    PayloadRing ring;
+    const std::size_t all = random() % 2 == 0 ? kLeastAreaBytes : area_bytes(2);
+    PayloadRing ring(all);
     std::deque<Laid> laid;
     Turn last = kFirstTurn - 1, come = last;
     for (int call = 0; call < 20000; ++call) {
@@ -44,7 +45,7 @@ TEST(PayloadRingTest, NothingUnreadIsOverwrittenAndTheTurnBeforeNeedNotBeRead) {
         come = needed + random() % static_cast<unsigned>(distance(needed, last) + 1);
         const std::size_t begin = ring.take(bytes, next, come);
         ASSERT_EQ(begin % 64, 0U);
-        ASSERT_LE(begin + bytes, PayloadRing::kBytes);
+        ASSERT_LE(begin + bytes, all);
         while (!laid.empty() && distance(laid.front().turn, come) > 0) laid.pop_front();
         for (const Laid& other : laid)
           ASSERT_TRUE(begin + bytes <= other.begin || other.begin + other.bytes <= begin)
@@ -57,10 +58,10 @@ TEST(PayloadRingTest, NothingUnreadIsOverwrittenAndTheTurnBeforeNeedNotBeRead) {
 }
 
 TEST(PayloadRingTest, AllOfItIsUsedAndThenTheOldestMustBeRead) {
-  PayloadRing ring;
+  PayloadRing ring(kLeastAreaBytes);
   const Turn before = kFirstTurn - 1;
   Turn next = kFirstTurn;
-  for (std::size_t used = 0; used < PayloadRing::kBytes; used += 4096, ++next) {
+  for (std::size_t used = 0; used < kLeastAreaBytes; used += 4096, ++next) {
     EXPECT_EQ(ring.needed(4096, next, before), before) << used;
     EXPECT_EQ(ring.take(4096, next, before), used);
   }
@@ -70,7 +71,7 @@ TEST(PayloadRingTest, AllOfItIsUsedAndThenTheOldestMustBeRead) {
 
 TEST(PayloadRingTest, RanksSideBySideUseTwoPlacesInTurnAndForLongPayloadsTheWholeRing) {
   for (const auto& [bytes, places] : {std::pair<std::size_t, Turn>{16 << 10, 2}, {64 << 10, 4}}) {
-    PayloadRing ring;
+    PayloadRing ring(kLeastAreaBytes);
     for (Turn call = 0; call < 100; ++call) {
       const Turn next = kFirstTurn + call;
       EXPECT_EQ(ring.needed(bytes, next, next - 1), next - 1);

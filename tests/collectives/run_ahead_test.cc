@@ -66,11 +66,11 @@ struct Kind {
 };
 
 /// How many calls with so many elements a rank may be ahead, whichever way they go.
-int most_ahead(std::int64_t count) {
+int most_ahead(std::int64_t count, int ranks) {
   const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float);
   if (bytes <= cpu::Post::kInline) return static_cast<int>(kAhead);
   // A payload begins on a cache line, and one may leave the end of the ring empty.
-  const std::size_t payloads = cpu::PayloadRing::kBytes / (bytes + 63) - 1;
+  const std::size_t payloads = area_bytes(static_cast<std::size_t>(ranks)) / (bytes + 63) - 1;
   return static_cast<int>(std::min<std::size_t>(kAhead, payloads));
 }
 
@@ -158,7 +158,8 @@ TEST_P(RunAheadTest, WhoGivesGoesOnBeforeTheOthersHaveCome) {
       const bool is_giver = gives(group, 0);
       for (int rank = 0; !is_giver && rank < size; ++rank)
         if ((rank == 0) == GetParam().kind.root_gives) given[static_cast<std::size_t>(rank)].pass();
-      for (int number = 0; number < most_ahead(count); ++number) call(group, 0, count, number);
+      for (int number = 0; number < most_ahead(count, group.size()); ++number)
+        call(group, 0, count, number);
       if (is_giver) given[static_cast<std::size_t>(group.rank())].open();
       for (int number = 0; number < 100; ++number) call(group, 0, count, number);
       group.barrier();

@@ -14,7 +14,9 @@ Meeting::Meeting(World& world, const GroupSpec& spec, GroupTable& table, Lane la
       rank_(spec.rank),
       lines_(table.lines(lane)),
       ahead_(GroupTable::ahead(lane)),
-      counts_(table.post_counts[static_cast<std::size_t>(lane)]) {
+      counts_(table.post_counts[static_cast<std::size_t>(lane)]),
+      area_bytes_(area_bytes(spec.world_ranks.size())),
+      payloads_(area_bytes_) {
   if (spec.world_ranks.size() < 2 || !world.all_linked(spec.world_ranks)) return;
   Post* posts = table.posts(lane);
   for (const int world_rank : spec.world_ranks) {
@@ -27,7 +29,7 @@ Meeting::Meeting(World& world, const GroupSpec& spec, GroupTable& table, Lane la
 /// Before the first post with one there: a peer that sees the post can see the area.
 void Meeting::open_payloads() {
   if (payload_area_ != 0) return;
-  payload_area_ = world_.heap().allocate(PayloadRing::kBytes);
+  payload_area_ = world_.heap().allocate(area_bytes_);
   members_[static_cast<std::size_t>(rank_)].payloads = world_.heap().at(payload_area_);
   own_line().payloads.store(payload_area_, std::memory_order_release);
 }
@@ -93,7 +95,7 @@ void Meeting::disagree(int peer, Turn turn) const {
 
 void Meeting::open_stage() {
   if (stage_ != 0) return;
-  stage_ = world_.heap().allocate(2 * kStageBytes);
+  stage_ = world_.heap().allocate(2 * area_bytes_);
   members_[static_cast<std::size_t>(rank_)].stage = world_.heap().at(stage_);
   own_line().stage.store(stage_, std::memory_order_release);
 }

@@ -229,7 +229,7 @@ class Meeting {
     return payloads_of(rank) + post.place * PayloadRing::kLine;
   }
   std::byte* half_of(std::byte* stage) const {
-    return stage + (step_ % 2) * kStageBytes;
+    return stage + (step_ % 2) * area_bytes_;
   }
   void ring_sleepers() const {
     for (int peer = 0; peer < size(); ++peer)
@@ -243,6 +243,7 @@ class Meeting {
   MemberLine* const lines_;
   const Turn ahead_;  ///< how many turns this rank may be ahead of the last one
   GroupTable::PostCounts& counts_;
+  const std::size_t area_bytes_;
   int size_ = 0;  ///< 0: not possible
   std::vector<Member> members_;
   Turn turn_ = kFirstTurn - 1;      ///< the last that was begun

@@ -14,7 +14,7 @@ namespace dtrun::collectives::cpu {
 
 /// Of the parts that lie beside one post. So many find room for all but one of the calls that a
 /// rank may be ahead; messages have more room.
-inline constexpr std::size_t kMostParcelBytes = PayloadRing::kBytes / kAhead;
+inline constexpr std::size_t kMostParcelBytes = kLeastAreaBytes / kAhead;
 static_assert(kMostParcelBytes < Post::kInMessages);
 
 /// Of a gather, scatter or all_to_all: how long each part is that this rank gives to others.

@@ -14,8 +14,8 @@ namespace {
 // Large messages are published piece by piece, so that both sides copy at the same time.
 constexpr std::size_t kPublishBytes = 32 << 10;
 // Of what a ring cannot hold, one call moves so much: a rank that sends and receives does both in
-// turn, while what the peer has written lies in a cache.
-constexpr std::size_t kBurstBytes = 128 << 10;
+// turn.
+constexpr std::size_t kBurstBytes = 512 << 10;
 // A producer is told what is read after so many bytes, or this part of the ring where that is less.
 // The rest looks taken to it even while the ring is empty.
 constexpr std::size_t kUntoldBytes = 4 << 10;

@@ -345,13 +345,14 @@ class SharedPlanOf {
     steps_ = (most_elements() + piece_ - 1) / piece_;
   }
 
+  std::size_t stage_bytes() const { return area_bytes(static_cast<std::size_t>(size_)); }
   void cut_into_steps() {
     if (flows()) {
       cut_by(kStagePieceBytes);
-      steps_of_half_ = kStageBytes / kStagePieceBytes;
+      steps_of_half_ = stage_bytes() / kStagePieceBytes;
       return;
     }
-    cut_by(std::max(kStageBytes / static_cast<std::size_t>(places()) / kLine, 1UL) * kLine);
+    cut_by(std::max(stage_bytes() / static_cast<std::size_t>(places()) / kLine, 1UL) * kLine);
     // What has been combined in the last step goes to the others in one more.
     if (kind() == OpKind::all_reduce) ++steps_;
   }
