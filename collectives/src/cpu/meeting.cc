@@ -100,10 +100,14 @@ void Meeting::open_stage() {
   own_line().stage.store(stage_, std::memory_order_release);
 }
 
-bool Meeting::begin_step() {
+bool Meeting::begin_step(std::size_t bytes) {
   for (int peer = 0; peer < size(); ++peer)
     if (!is_at_or_past(line(peer).step.load(std::memory_order_seq_cst), step_)) return false;
   ++step_;
+  // All of a half is used before the first place is used again: see area_bytes().
+  std::size_t& end = ends_[step_ % 2];
+  place_in_half_ = end + bytes <= area_bytes_ ? end : 0;
+  end = place_in_half_ + bytes;
   return true;
 }
 

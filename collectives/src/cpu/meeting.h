@@ -128,8 +128,9 @@ class Meeting {
   /// Before post(): a peer that sees the post can see the stage. @throws Error kSystem when the
   /// machine has no more memory
   void open_stage();
-  /// false: not everybody has come to the last step yet.
-  bool begin_step();
+  /// @param bytes that any rank lays in it, at the most an area; the same on all. @return false:
+  /// not everybody has come to the last step yet
+  bool begin_step(std::size_t bytes);
   /// So many pieces of this step lie in the stage; the last of them is told by step(). Nobody is
   /// rung.
   void tell_pieces_of_step(std::uint32_t laid) {
@@ -146,7 +147,7 @@ class Meeting {
     const std::uint64_t told = line(peer).pieces.load(std::memory_order_acquire);
     return told > word_of_pieces(laid) && told < word_of_pieces(0) + kMostPieces;
   }
-  /// The peer's half of its stage of this step, of which it has told something.
+  /// Where the peer lays this step, of which it has told something.
   const std::byte* stage_of(int peer);
   /// This rank's payloads and stage, to be given back when the group is left; 0: never opened.
   std::array<Offset, 2> own_areas() const { return {payload_area_, stage_}; }
@@ -229,7 +230,7 @@ class Meeting {
     return payloads_of(rank) + post.place * PayloadRing::kLine;
   }
   std::byte* half_of(std::byte* stage) const {
-    return stage + (step_ % 2) * area_bytes_;
+    return stage + (step_ % 2) * area_bytes_ + place_in_half_;
   }
   void ring_sleepers() const {
     for (int peer = 0; peer < size(); ++peer)
@@ -254,7 +255,9 @@ class Meeting {
   Offset payload_area_ = 0;
   Turn step_ = kFirstTurn - 1;  ///< the last that was begun
   Offset stage_ = 0;
-  std::uint64_t hash_ = 0;  ///< of all collectives so far
+  std::size_t place_in_half_ = 0;         ///< of this step
+  std::array<std::size_t, 2> ends_ = {};  ///< of each half: where its last step ends
+  std::uint64_t hash_ = 0;                ///< of all collectives so far
   TransportCounters counters_;
 };
 

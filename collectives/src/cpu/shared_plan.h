@@ -96,6 +96,11 @@ class SharedPlanOf {
     if (steps_of_half_ == 1) return 0;
     return static_cast<std::size_t>(step % steps_of_half_ * piece_) * item_bytes_;
   }
+  /// The most that any rank lays in one half of its stage; the same on all.
+  std::size_t bytes_of_half() const {
+    const std::int64_t elements = places() * std::min(steps_, steps_of_half_) * piece_;
+    return static_cast<std::size_t>(elements) * item_bytes_;
+  }
   /// Of what this rank lays beside its post.
   std::size_t laid_bytes() const {
     if (meets_all() || !shows(rank_)) return 0;
@@ -341,8 +346,11 @@ class SharedPlanOf {
     steps_of_half_ = steps_;
   }
   void cut_by(std::size_t bytes) {
+    const std::int64_t most = most_elements();
+    const auto of_line = static_cast<std::int64_t>(kLine / item_bytes_);
     piece_ = static_cast<std::int64_t>(bytes / item_bytes_);
-    steps_ = (most_elements() + piece_ - 1) / piece_;
+    steps_ = (most + piece_ - 1) / piece_;
+    piece_ = std::min(piece_, std::max<std::int64_t>((most + of_line - 1) / of_line, 1) * of_line);
   }
 
   std::size_t stage_bytes() const { return area_bytes(static_cast<std::size_t>(size_)); }
