@@ -15,18 +15,17 @@
 
 namespace dtrun::collectives {
 
-/// What a rank of so many has for the payloads of its posts, and in each half of its stage for what
-/// it lays there in one step. A place that is used again while it lies in the caches of those who
-/// read it has to be taken back from there. That takes twice as long as to write it where it has
-/// left them, so few ranks use more than such a cache holds.
+/// What a rank has, in a group of so many, for the payloads of its posts and for each half of its
+/// stage. To write a cache line that its readers still have in their own caches takes twice as long
+/// as to write one that they have evicted since. So few ranks have more than such a cache holds.
 inline constexpr std::size_t kLeastAreaBytes = 256 << 10;
 constexpr std::size_t area_bytes(std::size_t members) {
-  constexpr std::size_t kOfAll = 2 << 20, kMost = 1 << 20;
-  return std::clamp(std::bit_floor(kOfAll / members), kLeastAreaBytes, kMost);
+  constexpr std::size_t kOfAllMembers = 2 << 20, kMost = 1 << 20;
+  return std::clamp(std::bit_floor(kOfAllMembers / members), kLeastAreaBytes, kMost);
 }
-/// The most that lies beside a post of a group of so many; no cost table can say more. The payload
-/// of the turn before may be unread always, and the end of the area be left empty: so a third at
-/// the most.
+/// The most that lies beside a post of a group of so many; no cost table can say more. It is less
+/// than a third of the area, of which the payload of the turn before and the end may be in use, and
+/// less than kBulkBytes.
 constexpr std::size_t most_post_bytes(std::size_t members) {
   return std::max(area_bytes(members) / 8, kLeastAreaBytes / 4);
 }
@@ -67,6 +66,13 @@ inline constexpr int kMostLentTo = 4;
 /// Where both sides send, each core is busy with one copy already: in a smaller ring than this they
 /// wait for one another so often that all that it cannot hold is lent.
 inline constexpr std::size_t kPipeRing = 1 << 20;
+/// What a ring holds in a group of so few as kMostLentTo.
+constexpr std::size_t pipe_bytes(std::size_t members) {
+  return std::clamp(std::bit_floor(4 * kPipeRing / members), kPipeRing, 2 * kPipeRing);
+}
+/// A blocking call by messages copies so many bytes before it becomes an operation: the group's
+/// lock is held meanwhile.
+inline constexpr std::size_t kMostAtOnce = 512 << 10;
 /// Where both sides send and ranks share cores, which take turns instead.
 inline constexpr std::size_t kLentExchangeBytes = 256 << 10;
 /// The same of a gather.
@@ -77,7 +83,8 @@ inline constexpr std::size_t kLentPartBytes = 128 << 10;
 /// From so many bytes on a collective is a long one, which goes beside the short ones: they do not
 /// wait for it.
 inline constexpr std::size_t kBulkBytes = 256 << 10;
-static_assert(most_post_bytes(2) < kBulkBytes, "the long ones' posts hold no payloads");
+static_assert(most_post_bytes(1) < kBulkBytes && most_post_bytes(kMostOnStage) < kBulkBytes,
+              "the posts of the long ones' lane hold no payloads");
 /// A blocking call by posts, parcels or short messages looks so often for the others before it
 /// becomes an operation: some tens of microseconds, during which other threads cannot take the
 /// group's lock.
@@ -145,7 +152,7 @@ constexpr std::size_t least_lent_bytes(OpKind kind, Crowding crowding, std::size
       kind == OpKind::gather || kind == OpKind::scatter || kind == OpKind::broadcast;
   if (crowding == Crowding::alone)
     return has_root || ring >= kPipeRing ? std::max(ring, kLentPipedBytes) : ring;
-  if (kind == OpKind::gather) return std::max(ring, kLentCrowdedBytes);
+  if (kind == OpKind::gather) return kLentCrowdedBytes;
   return std::min(ring, kind == OpKind::scatter ? kLentPartBytes : kLentExchangeBytes);
 }
 
@@ -275,10 +282,11 @@ constexpr bool goes_by_posts(const Situation& now) {
          now.bytes <= most_beside_posts(ranks, *now.limits, times);
 }
 /// Of ranks that share memory: whether messages bring all to all. Nothing is to be combined, and
-/// messages so long are lent.
+/// messages so long are lent where each rank has a core.
 constexpr bool goes_by_lent_messages(const Situation& now) {
+  const auto members = static_cast<std::size_t>(now.place.ranks);
   return now.kind == OpKind::all_gather && now.place.ranks <= kMostLentTo &&
-         now.bytes >= kLentPipedBytes;
+         now.bytes >= std::max(pipe_bytes(members), kLentPipedBytes);
 }
 /// By messages between any two ranks.
 constexpr Way way_of_messages(const Situation& now) {

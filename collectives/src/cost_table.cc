@@ -29,7 +29,7 @@ constexpr std::size_t kMostLimit = std::size_t{1} << 40;
 /// What travels in rounds is kept for all ranks by each.
 constexpr std::size_t kMostRoundsBytes = 1 << 20;
 constexpr Limit kLimits[] = {
-    // A rank's ring of payloads holds some of four times that size.
+    // A rank's ring of payloads holds some that are as many times longer as posts may be.
     {"post_bytes", &WayLimits::post_bytes, 0, kDefaultLimits.post_bytes},
     {"all_posts_bytes", &WayLimits::all_posts_bytes, 0, kMostLimit},
     {"whole_reduce_bytes", &WayLimits::whole_reduce_bytes, 0, kMostLimit},

@@ -158,7 +158,9 @@ RankRecord::Told& RankRecord::find_told(const Fingerprint& print, const Recorded
 }
 
 void RankRecord::tell(Told& told, const Fingerprint& print, const RecordedGroup& group) {
-  told = {print, group.number, ++told_count_, &shown_on(group.board), 0, {}};
+  // 0 says that something else was written.
+  if (++told_count_ == 0) ++told_count_;
+  told = {print, group.number, told_count_, &shown_on(group.board), 0, {}};
   rendezvous::HistoryEntry& entry = told.entry;
   copy_text(entry.operation.name, op_kind_name(print.kind));
   copy_text(entry.operation.group, group.name);

@@ -54,8 +54,9 @@ TEST(AlgorithmTest, TheWayFollowsKindBytesRanksAndSharing) {
       {OpKind::broadcast, 16 * kKiB, 32, kAll, Way::post},
       {OpKind::broadcast, 16 * kKiB + 4, 32, kAll, Way::stages},
       // Longer parts are read where they lie.
-      {OpKind::all_gather, 1024 * kKiB, 2, kAll, Way::stages},
-      {OpKind::all_gather, 1024 * kKiB + 4, 2, kAll, Way::in_place_or_messages},
+      {OpKind::all_gather, 2048 * kKiB - 4, 2, kAll, Way::stages},
+      {OpKind::all_gather, 2048 * kKiB, 2, kAll, Way::in_place_or_messages},
+      {OpKind::all_gather, 1024 * kKiB, 4, kAll, Way::stages},
       {OpKind::all_gather, 1024 * kKiB + 4, 4, kAll, Way::in_place_or_messages},
       {OpKind::all_gather, 1024 * kKiB + 4, 5, kAll, Way::stages},
       {OpKind::broadcast, 1024 * kKiB + 4, 2, kAll, Way::stages},
@@ -228,6 +229,8 @@ TEST(AlgorithmTest, MiddleMessagesThatGoOneWayOrThroughALargeRingAreNotLent) {
   EXPECT_EQ(least(OpKind::gather, Crowding::alone), kLentPipedBytes);
   EXPECT_EQ(least(OpKind::scatter, Crowding::alone), kLentPipedBytes);
   EXPECT_EQ(least(OpKind::gather, Crowding::crowded), kLentCrowdedBytes);
+  EXPECT_EQ(least_lent_bytes(OpKind::gather, Crowding::crowded, pipe_bytes(2)), kLentCrowdedBytes);
+  EXPECT_EQ(least_lent_bytes(OpKind::send, Crowding::alone, pipe_bytes(2)), pipe_bytes(2));
   EXPECT_EQ(least(OpKind::broadcast, Crowding::crowded), kRing);
   EXPECT_EQ(least(OpKind::all_to_all, Crowding::alone), kRing);
   EXPECT_EQ(least(OpKind::all_to_all, Crowding::crowded), kRing);

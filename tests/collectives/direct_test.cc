@@ -13,6 +13,7 @@
 #include <functional>
 #include <mutex>
 #include <numeric>
+#include <random>
 #include <string>
 
 #include "cpu/post.h"
@@ -88,6 +89,44 @@ TEST_P(DirectTest, ReductionsAreRightAroundEveryThreshold) {
       group.reduce(one, size - 1);
       EXPECT_EQ(one.to_vector(),
                 group.rank() == size - 1 ? expected : ramp(count, group.rank()).to_vector());
+    }
+  });
+}
+
+// Their steps fill the halves of the stages, and begin anew there, each elsewhere.
+TEST_P(DirectTest, LongCallsOfAllLengthsFollowEachOther) {
+  const int size = GetParam();
+  run_ranks(size, [size](const ProcessGroup& group) {
+    std::mt19937 random(3);
+    for (unsigned call = 0; call < 160 / testing_support::one_in(2); ++call) {
+      const std::int64_t count = 33000 + static_cast<std::int64_t>(random() % 300000);
+      const int root = static_cast<int>(random() % static_cast<unsigned>(size));
+      const Values expected = sum(count, size);
+      const LocalTensor tensor = ramp(count, group.rank());
+      switch (call % 4) {
+        case 0:
+          group.all_reduce(tensor);
+          EXPECT_EQ(tensor.to_vector(), expected) << call;
+          break;
+        case 1:
+          group.broadcast(tensor, root);
+          EXPECT_EQ(tensor.to_vector(), ramp(count, root).to_vector()) << call;
+          break;
+        case 2:
+          group.reduce(tensor, root);
+          EXPECT_EQ(tensor.to_vector(),
+                    group.rank() == root ? expected : ramp(count, group.rank()).to_vector())
+              << call;
+          break;
+        default:
+          std::vector<LocalTensor> parts;
+          for (int rank = 0; rank < size; ++rank) parts.push_back(tensors::zeros({count}));
+          group.all_gather(parts, tensor);
+          for (int rank = 0; rank < size; ++rank)
+            EXPECT_EQ(parts[static_cast<std::size_t>(rank)].to_vector(),
+                      ramp(count, rank).to_vector())
+                << call;
+      }
     }
   });
 }

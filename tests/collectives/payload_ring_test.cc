@@ -6,6 +6,7 @@
 #include <deque>
 #include <random>
 #include <utility>
+#include <vector>
 
 namespace dtrun::collectives::cpu {
 namespace {
@@ -22,9 +23,14 @@ int distance(Turn from, Turn to) {
 }
 
 TEST(PayloadRingTest, NothingUnreadIsOverwrittenAndTheTurnBeforeNeedNotBeRead) {
-  for (const std::size_t most : {std::size_t{100}, std::size_t{4096}, most_post_bytes(8)}) {
+  for (const auto& [members, most] :
+       std::vector<std::pair<std::size_t, std::size_t>>{{8, 100},
+                                                        {8, 4096},
+                                                        {2, most_post_bytes(2)},
+                                                        {3, most_post_bytes(3)},
+                                                        {8, most_post_bytes(8)}}) {
     std::mt19937 random(static_cast<unsigned>(most));
-    const std::size_t all = random() % 2 == 0 ? kLeastAreaBytes : area_bytes(2);
+    const std::size_t all = area_bytes(members);
     PayloadRing ring(all);
     std::deque<Laid> laid;
     Turn last = kFirstTurn - 1, come = last;

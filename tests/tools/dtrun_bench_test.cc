@@ -452,8 +452,8 @@ TEST(BenchWayLimitsTest, WhatTheRanksCannotMeasureStaysTheDefault) {
   EXPECT_EQ(measure_limits({1, 1}, times), wanted);
   wanted.post_bytes = 2048;
   EXPECT_EQ(measure_limits({4, 1}, times), wanted);
-  // Two ranks send four times as much by posts.
-  wanted.post_bytes = 512;
+  // Two ranks send eight times as much by posts.
+  wanted.post_bytes = 256;
   EXPECT_EQ(measure_limits({2, 1}, times), wanted);
   // Of 16 ranks what lies beside the posts of all together comes first.
   wanted = {};

@@ -13,10 +13,10 @@ using collectives::WayLimits;
 constexpr std::size_t kNever = std::size_t{1} << 40;
 constexpr std::size_t kMostInRounds = 1 << 20;
 constexpr int kTurns = 3;
-constexpr std::size_t kPostSizes[] = {64,      256,      1 << 10,  2 << 10, 4 << 10,
-                                      8 << 10, 16 << 10, 32 << 10, 64 << 10};
+constexpr std::size_t kPostSizes[] = {64,      256,      1 << 10,  2 << 10,  4 << 10,
+                                      8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10};
 /// Of two ranks, an all_reduce goes by posts up to so many times that limit.
-constexpr std::size_t kTimesOfTwo = 4;
+constexpr std::size_t kTimesOfTwo = 8;
 constexpr std::size_t kMessageSizes[] = {1 << 10,  4 << 10,   8 << 10,   16 << 10, 32 << 10,
                                          64 << 10, 128 << 10, 256 << 10, 512 << 10};
 

@@ -69,7 +69,7 @@ class Commons {
   std::atomic<std::uint64_t>* cpus() const;
 
   /// Address space of each heap. Only committed parts of it use memory.
-  static constexpr std::size_t kHeapSpan = std::size_t{1} << 30;
+  static constexpr std::size_t kHeapSpan = std::size_t{2} << 30;
   std::size_t heap_offset(int world_rank) const;
   /// Address space of each rank's tensors, behind all heaps.
   static constexpr std::size_t kTensorSpan = std::size_t{64} << 30;

@@ -45,12 +45,14 @@ std::span<std::byte> DeliverySteps::target(const Deliveries& all, const Collecti
 bool DeliverySteps::can_begin_messages(const Deliveries& all, const CollectiveView& collective,
                                        std::size_t least_lent, GroupChannels& channels) const {
   if (all.combines() && all.receives() > kMostRows) return false;
+  std::size_t at_once = 0;
   for (int i = 0; sends_messages() && i < all.sends(); ++i) {
     const auto [peer, index] = all.send(i);
     const std::size_t bytes = part_in(collective.inputs, index).size();
     if (!all.travels(bytes == 0)) continue;
     SendChannel* const channel = channels.made_to(peer, kLane);
-    if (channel == nullptr || bytes >= least_lent) return false;
+    at_once += bytes;
+    if (channel == nullptr || bytes >= least_lent || at_once > kMostAtOnce) return false;
     const bool has_room = channels.shares_memory(peer)
                               ? channel->has_room(sizeof(MessageHeader) + bytes)
                               : bytes <= kMostBySocket;
@@ -63,8 +65,9 @@ bool DeliverySteps::can_begin_messages(const Deliveries& all, const CollectiveVi
     if (!all.travels(bytes == 0)) continue;
     const bool may_lie_beside_post = parcels_ != nullptr && bytes <= kMostParcelBytes;
     const bool can_come = may_lie_beside_post || channels.made_from(peer, kLane) != nullptr;
-    const bool is_short =
-        bytes < least_lent && (channels.shares_memory(peer) || bytes <= kMostBySocket);
+    at_once += bytes;
+    const bool is_short = bytes < least_lent && at_once <= 2 * kMostAtOnce &&
+                          (channels.shares_memory(peer) || bytes <= kMostBySocket);
     if (!can_come || !is_short) return false;
   }
   return true;

@@ -17,14 +17,11 @@ namespace {
 // Rings of one rank, group and lane together stay below kAllRingsBytes, so that large worlds do not
 // spend memory by the square of their size.
 constexpr std::size_t kLargestRing = 256 << 10;
-constexpr std::size_t kFewMembers = 4;  // whose rings are pipes
-constexpr std::size_t kAllPipesBytes = 4 << 20;
 constexpr std::size_t kSmallestRing = 16 << 10;
 constexpr std::size_t kAllRingsBytes = 4 << 20;
 
 std::size_t ring_capacity_for(std::size_t members) {
-  if (members <= kFewMembers)
-    return std::clamp(std::bit_floor(kAllPipesBytes / members), kPipeRing, 2 * kPipeRing);
+  if (members <= static_cast<std::size_t>(kMostLentTo)) return pipe_bytes(members);
   return std::clamp(std::bit_floor(kAllRingsBytes / members), kSmallestRing, kLargestRing);
 }
 

@@ -126,7 +126,7 @@ const std::byte* Meeting::stage_of(int peer) {
   if (member.stage == nullptr)
     member.stage = world_.at(spec_.world_ranks[static_cast<std::size_t>(peer)],
                              of_peer.stage.load(std::memory_order_acquire));
-  return half_of(member.stage);
+  return place_of_step(member.stage);
 }
 
 const std::byte* Meeting::tensor_at(int rank, Offset offset) {

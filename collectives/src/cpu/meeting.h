@@ -128,15 +128,17 @@ class Meeting {
   /// Before post(): a peer that sees the post can see the stage. @throws Error kSystem when the
   /// machine has no more memory
   void open_stage();
-  /// @param bytes that any rank lays in it, at the most an area; the same on all. @return false:
-  /// not everybody has come to the last step yet
+  /// @param bytes the most that a rank lays in it, up to area_bytes(); the same on all ranks
+  /// @return false: not everybody has come to the last step yet
   bool begin_step(std::size_t bytes);
   /// So many pieces of this step lie in the stage; the last of them is told by step(). Nobody is
   /// rung.
   void tell_pieces_of_step(std::uint32_t laid) {
     own_line().pieces.store(word_of_pieces(laid), std::memory_order_release);
   }
-  std::byte* stage() const { return half_of(members_[static_cast<std::size_t>(rank_)].stage); }
+  std::byte* stage() const {
+    return place_of_step(members_[static_cast<std::size_t>(rank_)].stage);
+  }
   /// Peers that sleep are rung.
   void step();
   /// The peer has told this step, or is this rank.
@@ -217,6 +219,7 @@ class Meeting {
     if (!(post_of(peer, turn).head == post_of(rank_, turn).head)) disagree(peer, turn);
   }
   static constexpr std::uint64_t kMostPieces = 256;
+  static_assert(area_bytes(1) / kStagePieceBytes < kMostPieces);
   std::uint64_t word_of_pieces(std::uint32_t laid) const {
     return step_ * kMostPieces + laid;
   }
@@ -229,7 +232,7 @@ class Meeting {
     if (fits_in_post(bytes)) return post.payload;
     return payloads_of(rank) + post.place * PayloadRing::kLine;
   }
-  std::byte* half_of(std::byte* stage) const {
+  std::byte* place_of_step(std::byte* stage) const {
     return stage + (step_ % 2) * area_bytes_ + place_in_half_;
   }
   void ring_sleepers() const {

@@ -96,8 +96,8 @@ class SharedPlanOf {
     if (steps_of_half_ == 1) return 0;
     return static_cast<std::size_t>(step % steps_of_half_ * piece_) * item_bytes_;
   }
-  /// The most that any rank lays in one half of its stage; the same on all.
-  std::size_t bytes_of_half() const {
+  /// The most that a rank lays in one step of the meeting; the same on all.
+  std::size_t bytes_of_meeting_step() const {
     const std::int64_t elements = places() * std::min(steps_, steps_of_half_) * piece_;
     return static_cast<std::size_t>(elements) * item_bytes_;
   }

@@ -110,7 +110,7 @@ void SharedSteps::lay_half(const SharedPlan& plan, Meeting& meeting) const {
 SharedSteps::Progress SharedSteps::advance_on_stages(const SharedPlan& plan, Meeting& meeting) {
   bool has_moved = !laid_;
   if (!laid_) {
-    if (!meeting.begin_step(plan.bytes_of_half())) return Progress::waiting;
+    if (!meeting.begin_step(plan.bytes_of_meeting_step())) return Progress::waiting;
     lay_half(plan, meeting);
     laid_ = true;
   }

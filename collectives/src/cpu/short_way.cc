@@ -328,7 +328,9 @@ bool GroupEngine::pass_one_now(const CollectiveView& collective, Deadline::Durat
     const std::scoped_lock lock(mutex_);
     RankRecord& record = world_->record();
     const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
-    if (!is_eventless() || !is_sound() || bytes.size() >= least_lent_in(print.kind)) return false;
+    if (!is_eventless() || !is_sound() || bytes.size() > kMostAtOnce ||
+        bytes.size() >= least_lent_in(print.kind))
+      return false;
     SendChannel* const to = gives ? with_room_for(peer, bytes.size()) : nullptr;
     ReceiveChannel* const from = gives ? nullptr : with_whole_of(peer, bytes.size());
     if (to == nullptr && from == nullptr) return false;

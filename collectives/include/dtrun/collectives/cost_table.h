@@ -12,7 +12,7 @@ namespace dtrun::collectives {
 
 /// Where one way of the cpu backend ends and another begins (docs/collectives.md). In bytes.
 struct WayLimits {
-  /// Of a rank, by posts; four times as many where stages would move as much. 16 KiB at the most.
+  /// Of a rank, by posts; 4 or 8 times as many where stages would move as much. 16 KiB at the most.
   std::size_t post_bytes = 16 << 10;
   /// Above this many of all ranks together, stages are faster than posts; likewise.
   std::size_t all_posts_bytes = 128 << 10;

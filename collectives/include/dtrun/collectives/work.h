@@ -67,9 +67,9 @@ class Work {
   std::exception_ptr exception() const { return state_ ? state_->exception() : nullptr; }
   /// The group rank that a receive from any rank got its message from; -1 otherwise.
   int source_rank() const { return state_ ? state_->source_rank() : -1; }
-  /// From the call to the end of the operation, as this rank saw it. nullopt: it is in flight, or
-  /// the call blocked, which takes no time of its own: an operation of a few hundred nanoseconds
-  /// would spend a tenth of them on two looks at the clock.
+  /// From the call to the end of the operation, as this rank saw it. nullopt: it is in flight, the
+  /// call blocked, or it was over before a call of messages returned: an operation of a few hundred
+  /// nanoseconds would spend a tenth of them on two looks at the clock.
   std::optional<base::Deadline::Duration> elapsed() const {
     return state_ ? state_->elapsed() : std::nullopt;
   }
@@ -82,7 +82,7 @@ class Work {
   /// handle. It may start asynchronous calls in the group. With gloo and mpi one that waits for a
   /// collective of its group throws Error kUsage: that one cannot begin before it has returned.
   /// @return is done once the callback has returned, and fails with what it throws; its elapsed()
-  /// runs from the first operation's call. Its wait() blocks the thread with every backend
+  /// runs from the first one's call, or from here if that has none. Its wait() always blocks
   /// @throws Error kInvalidArgument for an empty callback
   Work then(Callback callback) const;
 
