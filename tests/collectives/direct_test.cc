@@ -394,8 +394,8 @@ TEST(DirectDisagreementTest, CallsInWhichNobodyWaitedAreComparedLater) {
 TEST(DirectFailureTest, AGroupThatHasFailedTakesNoMoreMemory) {
   const auto thrown = run_failing_ranks(2, {}, [](const ProcessGroup& group) {
     if (group.rank() == 0) group.broadcast(LocalTensor(), 0);
-    // Each try would take more than 32 KiB of the heap's 1 GiB.
-    for (int attempt = 0; attempt < 40000; ++attempt) {
+    // Each try would take more than 32 KiB of the heap's 2 GiB.
+    for (int attempt = 0; attempt < 80000; ++attempt) {
       try {
         group.split({{0, 1}}, "never");
       } catch (const base::Error& error) {
