@@ -496,6 +496,48 @@ TEST(ExplainTest, GradientsStayWhateverScopesStandWithin) {
   });
 }
 
+TEST(ExplainTest, AGradientIsKeptOfWhatAnOperatorInPlaceMade) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor w = ones({4}, mesh, {Shard(0)}).requires_grad_();
+    const Tensor y = w * 3;
+    y.retain_grad();
+    if (group.rank() == 0) {
+      explain([&] {
+        y.mul_(2);
+        y.mul_(2);
+        y.sum().backward();
+        EXPECT_EQ(y.grad().shape(), (Shape{4}));
+      });
+      EXPECT_FALSE(y.grad().defined());
+    }
+    y.sum().backward();
+    EXPECT_EQ(y.grad().full_tensor().to_vector(), std::vector<double>(4, 1));
+  });
+}
+
+TEST(ExplainTest, AGradientThatIsNoMoreKeptIsNotMoved) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor w = ones({1}, mesh, {Replicate()}).requires_grad_();
+    const Tensor many = ones({64}, mesh, {Replicate()}), cut = ones({64}, mesh, {Shard(0)});
+    const auto made = [&] {
+      const Tensor y = w + many;
+      y.retain_grad();
+      return y;
+    };
+    const auto step = [&](const Tensor& y) {
+      y.mul_(cut);
+      y.sum().backward();
+    };
+    const Tensor told = made(), done = made();
+    const CallsExplanation explained = explain([&] { step(told); });
+    const CommCounter counter;
+    step(done);
+    EXPECT_EQ(counter.get_total_bytes(), explained.bytes_sent()) << counter << explained;
+  });
+}
+
 TEST(ExplainTest, WhatDoesNotFitIsRefusedAsTheCallItself) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2});
