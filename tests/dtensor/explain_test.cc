@@ -538,6 +538,24 @@ TEST(ExplainTest, AGradientThatIsNoMoreKeptIsNotMoved) {
   });
 }
 
+TEST(ExplainTest, ASecondGradientOfProductsIsTold) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor target = full({2}, 3.0, mesh, {Replicate()});
+    const Tensor list = distribute_tensor(tensor({0, 1, 0, 1}), mesh, {Replicate()});
+    const Tensor factors = full({4}, 2.0, mesh, {Shard(0)}).requires_grad_();
+    const auto step = [&] {
+      const Tensor all = factors.redistribute({Replicate()});
+      const Tensor product = scatter_reduce(target, 0, list, all, ScatterReduce::prod);
+      sum(grad({sum(product)}, {factors}, {}, {.create_graph = true})[0]).backward();
+    };
+    const CallsExplanation told = explain(step);
+    const CommCounter counter;
+    step();
+    EXPECT_EQ(counter.get_total_bytes(), told.bytes_sent()) << counter << told;
+  });
+}
+
 TEST(ExplainTest, WhatDoesNotFitIsRefusedAsTheCallItself) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2});

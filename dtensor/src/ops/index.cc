@@ -11,6 +11,7 @@
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/index.h"
 #include "dtrun/tensor/shapes_only.h"
+#include "move/move_observer.h"
 #include "move/neutral.h"
 #include "ops/elementwise.h"
 #include "ops/index_rows.h"
@@ -427,7 +428,9 @@ void fold_rules(Rules& r, Metas in, const PlacedFold& a) {
 Tensor gradient_of_factors(const FoldContext& c, const Tensor& source) {
   const int dim = c.attributes().dim;
   const Tensor index = c.input(1), is_zero = eq(source, 0);
-  if (Graph::is_on() && !tensors::ShapesOnly::stands() && any(is_zero).item() != 0) {
+  // What a rehearsal has moved is zeros, whatever the sources are.
+  if (Graph::is_on() && !tensors::ShapesOnly::stands() && any(is_zero).item() != 0 &&
+      !MoveObserver::rehearsing()) {
     throw base::Error(base::ErrorCode::kInvalidArgument,
                       "a second gradient of scatter_reduce to products",
                       "a source is 0, where the first one is found by leaving it out",
