@@ -130,7 +130,8 @@ constexpr Op<IndexedDim, Origin> kIndexSelect{
       return {index_add(zero_like_picked_from(c), c.attributes().dim, c.input(1), c.grad()),
               Tensor()};
     },
-    .saves = saves_input(1)};
+    .saves = saves_input(1),
+    .list = 1};
 
 /// The dim of the positions is whole in index and source; what is added to may be cut along it.
 void add_slices_rules(Rules& r, Metas in, const IndexedDim& a) {
@@ -173,7 +174,8 @@ constexpr Op<IndexedDim, Number> kIndexAdd{
       if (!c.needs(2)) return {g, Tensor(), Tensor()};
       return {g, Tensor(), index_select(g, c.attributes().dim, c.input(1)) * c.numbers().value};
     },
-    .saves = saves_input(1)};
+    .saves = saves_input(1),
+    .list = 1};
 
 // --- Rows.
 
@@ -235,7 +237,8 @@ constexpr Op<None, Origin> kRowsAt{
       const Tensor positions = c.input(1);
       return {add_at_rows(zero_table(c, positions.dim()), positions, c.grad()), Tensor()};
     },
-    .saves = saves_input(1)};
+    .saves = saves_input(1),
+    .list = 1};
 
 /// Into a table, positions, rows -> the table.
 constexpr Op<> kAddAtRows{
@@ -263,7 +266,8 @@ constexpr Op<> kAddAtRows{
     .backward = [](const Context<None, None>& c) -> Tensors {
       return {c.grad(), Tensor(), c.needs(2) ? rows_at(c.grad(), c.input(1)) : Tensor()};
     },
-    .saves = saves_input(1)};
+    .saves = saves_input(1),
+    .list = 1};
 
 Tensor add_at_rows(const Tensor& table, const Tensor& positions, const Tensor& rows) {
   const Tensor* const inputs[] = {&table, &positions, &rows};
@@ -320,7 +324,8 @@ constexpr Op<IndexedDim, Origin> kGather{
       return {scatter_add(zero_like_picked_from(c), c.attributes().dim, c.input(1), c.grad()),
               Tensor()};
     },
-    .saves = saves_input(1)};
+    .saves = saves_input(1),
+    .list = 1};
 
 constexpr std::size_t kIndexAndSource[] = {1, 2};
 
@@ -347,7 +352,8 @@ constexpr Op<IndexedDim> kScatterAdd{
       if (!c.needs(2)) return {c.grad(), Tensor(), Tensor()};
       return {c.grad(), Tensor(), gather(c.grad(), c.attributes().dim, c.input(1))};
     },
-    .saves = saves_input(1)};
+    .saves = saves_input(1),
+    .list = 1};
 
 constexpr Op<IndexedDim> kScatter{
     .name = "scatter",
@@ -369,7 +375,8 @@ constexpr Op<IndexedDim> kScatter{
       return {c.needs(0) ? scatter(g, dim, positions, 0) : Tensor(), Tensor(),
               c.needs(2) ? gather(g, dim, positions) : Tensor()};
     },
-    .saves = saves_input(1)};
+    .saves = saves_input(1),
+    .list = 1};
 
 constexpr Op<IndexedDim, Number> kScatterNumber{
     .name = "scatter",
@@ -389,7 +396,8 @@ constexpr Op<IndexedDim, Number> kScatterNumber{
     .backward = [](const Context<IndexedDim, Number>& c) -> Tensors {
       return {scatter(c.grad(), c.attributes().dim, c.input(1), 0), Tensor()};
     },
-    .saves = saves_input(1)};
+    .saves = saves_input(1),
+    .list = 1};
 
 // --- Elements that are folded.
 
@@ -490,7 +498,8 @@ constexpr Op<PlacedFold> kScatterFold{
           return c.attributes().by == ScatterReduce::prod ? product_gradient(c)
                                                           : extreme_gradient(c);
         },
-    .saves = {7, true}};
+    .saves = {7, true},
+    .list = 1};
 
 /// Positions of i32 are taken, too.
 Tensor wide_positions(const Tensor& index) {
