@@ -196,6 +196,18 @@ TEST(ChoiceTest, BytesDecideWhereThereAreMany) {
   EXPECT_EQ(add({4}, {small, large}).output, "[S(0)]");
 }
 
+TEST(ChoiceTest, ASumIsNotPutOffUntilItIsFarLarger) {
+  const Input large = {{4096, 4096}, {"R"}}, row = {{4096}, {"P(sum)"}};
+  EXPECT_EQ(add({4}, {large, row}), (Outcome{"[R]", 1}));
+  EXPECT_EQ(add({4}, {row, large}), (Outcome{"[R]", 1}));
+  EXPECT_EQ(mul({4}, {large, row}), (Outcome{"[R]", 1}));
+  EXPECT_EQ(matmul({4}, {{4096, 1}, {"P(sum)"}}, {{1, 4096}, {"R"}}), (Outcome{"[R]", 1}));
+  // A reduction's latency is more than the bytes of a few elements, and of one operand as large as
+  // the result no more are reduced later.
+  EXPECT_EQ(add({4}, {{{4, 4}, {"R"}}, {{4}, {"P(sum)"}}}), (Outcome{"[P(sum)]", 0}));
+  EXPECT_EQ(add({4}, {{{4096, 4096}, {"P(sum)"}}, row}), (Outcome{"[P(sum)]", 0}));
+}
+
 TEST(ChoiceTest, ShapesThatDoNotFitAreRefused) {
   EXPECT_THROW(rules_for({{{5}, {"R"}}, {{4}, {"R"}}}).pointwise(), base::Error);
   EXPECT_THROW(matmul({1}, {{2, 3}, {"R"}}, {{2, 3}, {"R"}}), base::Error);

@@ -11,6 +11,7 @@
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/products.h"
+#include "dtrun/dtensor/ops/rows.h"
 #include "dtrun/dtensor/ops/views.h"
 #include "support/rank_threads.h"
 
@@ -280,6 +281,19 @@ TEST(ProductsTest, AProductThatEachRankHasCountsOnceBesidePartsOfASum) {
     expect_once(cut_x, cut_y, {.beta = 2});
     EXPECT_EQ(sum.grad().full_tensor().to_vector(), Values(2, 2 * (1 + 3 + 0 + 2)));
     EXPECT_EQ(x.grad().full_tensor().to_vector(), Values(8, 2 * (1 - 2 + 1)));
+  });
+}
+
+TEST(ProductsTest, ASmallSumIsReducedRatherThanALargeProduct) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor x = ones({512, 2}, mesh, {Replicate()}), w = ones({512, 2}, mesh, {Replicate()});
+    const Tensor bias = Tensor::from_local(ones({512}), mesh, {Partial()});
+    const CommCounter counter;
+    const Tensor result = linear(x, w, bias);
+    EXPECT_EQ(placements_to_string(result.placements()), "[R]");
+    EXPECT_EQ(counter.get_total_counts(), 1);
+    EXPECT_EQ(result.full_tensor().to_vector(), Values(std::size_t{512} * 512, 2 + 2));
   });
 }
 

@@ -496,6 +496,66 @@ TEST(ExplainTest, GradientsStayWhateverScopesStandWithin) {
   });
 }
 
+TEST(ExplainTest, AGradientIsKeptOfWhatAnOperatorInPlaceMade) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor w = ones({4}, mesh, {Shard(0)}).requires_grad_();
+    const Tensor y = w * 3;
+    y.retain_grad();
+    if (group.rank() == 0) {
+      explain([&] {
+        y.mul_(2);
+        y.mul_(2);
+        y.sum().backward();
+        EXPECT_EQ(y.grad().shape(), (Shape{4}));
+      });
+      EXPECT_FALSE(y.grad().defined());
+    }
+    y.sum().backward();
+    EXPECT_EQ(y.grad().full_tensor().to_vector(), std::vector<double>(4, 1));
+  });
+}
+
+TEST(ExplainTest, AGradientThatIsNoMoreKeptIsNotMoved) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor w = ones({1}, mesh, {Replicate()}).requires_grad_();
+    const Tensor many = ones({64}, mesh, {Replicate()}), cut = ones({64}, mesh, {Shard(0)});
+    const auto made = [&] {
+      const Tensor y = w + many;
+      y.retain_grad();
+      return y;
+    };
+    const auto step = [&](const Tensor& y) {
+      y.mul_(cut);
+      y.sum().backward();
+    };
+    const Tensor told = made(), done = made();
+    const CallsExplanation explained = explain([&] { step(told); });
+    const CommCounter counter;
+    step(done);
+    EXPECT_EQ(counter.get_total_bytes(), explained.bytes_sent()) << counter << explained;
+  });
+}
+
+TEST(ExplainTest, ASecondGradientOfProductsIsTold) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor target = full({2}, 3.0, mesh, {Replicate()});
+    const Tensor list = distribute_tensor(tensor({0, 1, 0, 1}), mesh, {Replicate()});
+    const Tensor factors = full({4}, 2.0, mesh, {Shard(0)}).requires_grad_();
+    const auto step = [&] {
+      const Tensor all = factors.redistribute({Replicate()});
+      const Tensor product = scatter_reduce(target, 0, list, all, ScatterReduce::prod);
+      sum(grad({sum(product)}, {factors}, {}, {.create_graph = true})[0]).backward();
+    };
+    const CallsExplanation told = explain(step);
+    const CommCounter counter;
+    step();
+    EXPECT_EQ(counter.get_total_bytes(), told.bytes_sent()) << counter << told;
+  });
+}
+
 TEST(ExplainTest, WhatDoesNotFitIsRefusedAsTheCallItself) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2});

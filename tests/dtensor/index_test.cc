@@ -362,6 +362,18 @@ TEST(IndexTest, SecondDerivativesAreRight) {
   }
 }
 
+TEST(IndexTest, APositionThatIsNoneIsNotSoughtAmongTheNumbersThatItPointsInto) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    // Each rank's part is as large as the list.
+    const Tensor target = zeros({4, 3}, mesh, {Shard(0)}, DType::i64);
+    const Tensor list = placed(target, tensor({{0, 1, 2}, {3, 9, 0}}), Replicate());
+    const char* const words = "position 4 of dim 0 is 9, in positions of shape [2, 3]";
+    expect_refused([&] { gather(target, 0, list); }, words);
+    expect_refused([&] { scatter_add(target, 0, list, list); }, words);
+  });
+}
+
 TEST(IndexTest, PositionsThatAreNoneAreNamedOnEveryLayout) {
   const Tensor whole = randn({4, 3}, {1}, kDoubles);
   const auto expect_named = [](const Tensor& x) {

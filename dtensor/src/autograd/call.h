@@ -41,7 +41,8 @@ class PerInput {
                             const base::Error& error);
 
 /// Rethrows what a kernel says of its part of a list of positions or classes, of the whole list.
-[[noreturn]] void tell_place_in_whole(std::span<const Spec> inputs,
+/// @param list the op's
+[[noreturn]] void tell_place_in_whole(std::span<const Spec> inputs, int list,
                                       const tensors::PlaceError& error);
 
 template <typename A, typename V>
@@ -81,7 +82,7 @@ Tensor run_distributed(const Op<A, V>& op, std::span<const Tensor* const> inputs
         op.local(Locals(locals.all()), attributes, numbers, Site{prepared.inputs, prepared.output});
     return Tensor(std::move(prepared.output), std::move(local));
   } catch (const tensors::PlaceError& error) {
-    tell_place_in_whole(prepared.inputs, error);
+    tell_place_in_whole(prepared.inputs, op.list, error);
   }
 }
 

@@ -104,15 +104,13 @@ void tell_call(std::string_view op, std::span<const Tensor* const> inputs, const
   throw Error(error.code(), error.summary(), joined(error.why(), "; ", call), error.remedy());
 }
 
-void tell_place_in_whole(std::span<const Spec> inputs, const tensors::PlaceError& error) {
-  for (const Spec& input : inputs) {
-    if (!input || input.dtype() != DType::i64) continue;
-    const Box& part = input.local_box();
-    if (part.shape == input.shape() || tensors::numel(part.shape) != tensors::numel(error.shape()))
-      continue;
-    throw error.in_whole(place_in_whole(error.place(), part, input.shape()), input.shape());
-  }
-  throw;
+void tell_place_in_whole(std::span<const Spec> inputs, int list, const tensors::PlaceError& error) {
+  const Spec input = list < 0 ? Spec() : inputs[static_cast<std::size_t>(list)];
+  if (!input) throw;
+  const Box& part = input.local_box();
+  if (part.shape == input.shape() || tensors::numel(part.shape) != tensors::numel(error.shape()))
+    throw;
+  throw error.in_whole(place_in_whole(error.place(), part, input.shape()), input.shape());
 }
 
 void tell_named_call(std::string_view op, CallArguments arguments, const Error& error) {

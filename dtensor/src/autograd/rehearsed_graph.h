@@ -18,8 +18,10 @@ class RehearsedGraph {
   RehearsedGraph() : outer_(std::exchange(innermost_, this)) {}
   ~RehearsedGraph() {
     // The last first: a tensor may have been written twice.
-    for (auto write = writes_.rbegin(); write != writes_.rend(); ++write)
+    for (auto write = writes_.rbegin(); write != writes_.rend(); ++write) {
+      if (write->was_kept) write->producer->ask_to_keep(write->output);
       Graph::set_producer(write->target, std::move(write->producer), write->output);
+    }
     for (auto& [key, noted] : leaves_) noted.leaf->gradient = std::move(noted.gradient);
     for (auto& [key, noted] : kept_)
       noted.node->set_kept_gradient(key.second, std::move(noted.gradient));
@@ -29,10 +31,18 @@ class RehearsedGraph {
   RehearsedGraph& operator=(const RehearsedGraph&) = delete;
 
   /// The target is what the result is, as far as gradients go; nothing outside of a rehearsal.
+  /// retain_grad() was said of the target, and holds for what makes it now.
   static void write(const Tensor& target, const Tensor& result) {
     if (innermost_ == nullptr) return;
-    innermost_->writes_.push_back({target, Graph::producer(target), Graph::output(target)});
+    const base::Counted<Node> before = Graph::producer(target);
+    const std::uint32_t output = Graph::output(target);
+    const bool was_kept = before && before->keeps_gradient(output) && result.requires_grad();
+    innermost_->writes_.push_back({target, before, output, was_kept});
     Graph::set_producer(target, Graph::producer(result), Graph::output(result));
+    if (!was_kept) return;
+    note_kept_gradient(*before, output);
+    before->stop_keeping(output);
+    target.retain_grad();
   }
 
   /// The leaf's gradient is about to change; the call does nothing outside of a rehearsal.
@@ -53,6 +63,7 @@ class RehearsedGraph {
     Tensor target;
     base::Counted<Node> producer;
     std::uint32_t output;
+    bool was_kept;  ///< the gradient
   };
   /// A gradient as it was before, and what holds it.
   struct OfLeaf {

@@ -1,6 +1,7 @@
 // A result that becomes Partial is charged the bytes (not the latency) of the reduction that it
-// puts off, so that a free choice of inputs wins, and of two that are not free the one that moves
-// less in the end. An operation that is weighed both ways is charged what is known of the rest: the
+// puts off, less those of the operand that is Partial already, so that a free choice of inputs wins
+// where the result is not far larger, and of two that are not free the one that moves less in the
+// end. An operation that is weighed both ways is charged what is known of the rest: the
 // way of its result to where it is wished, that of the gradients, that of operands which backward
 // brings again, and the work that ranks do twice.
 // Of its ways whose times differ by less than a fifth, the one with fewer collectives is taken: the
@@ -327,18 +328,28 @@ class Chooser {
     return gradient;
   }
 
-  /// The bytes of the reduction that a result needs that is Partial where no operand was.
+  /// The bytes of the reduction that a Partial result needs, less those of an operand's that is
+  /// put off as well: none where that has as many elements.
   double put_off(std::size_t axis, const Layout& output) const {
     if (!rule_on(axis).output.is_partial() || mesh_shape_[axis] == 1) return 0;
-    for (const Layout& layout : layouts_) {
-      if (layout.is_partial(axis)) return 0;
+    const double of_result = transfer_of_sum(axis, operation_.output_shape, output);
+    double of_operand = 0;
+    for (std::size_t i = 0; i < layouts_.size(); ++i) {
+      if (!layouts_[i].is_partial(axis)) continue;
+      const tensors::Shape& shape = operation_.inputs[i].shape;
+      if (tensors::numel(shape) >= tensors::numel(operation_.output_shape)) return 0;
+      of_operand = std::max(of_operand, transfer_of_sum(axis, shape, layouts_[i]));
     }
-    Layout reduced = output;
+    return std::max(of_result - of_operand, 0.0);
+  }
+  /// Of a tensor that is Partial along the axis, in seconds.
+  double transfer_of_sum(std::size_t axis, const tensors::Shape& shape,
+                         const Layout& partial) const {
+    Layout reduced = partial;
     reduced.set(axis, Replicate());
     const CostModel costs = costs_of(operation_.output_dtype);
-    const Step step{StepKind::all_reduce, static_cast<int>(axis), output, reduced};
-    return plan_cost(operation_.output_shape, mesh_shape_, {step}, costs).seconds -
-           costs.link(axis).latency;
+    const Step step{StepKind::all_reduce, static_cast<int>(axis), partial, reduced};
+    return plan_cost(shape, mesh_shape_, {step}, costs).seconds - costs.link(axis).latency;
   }
 
   PlanCost cost_of(std::size_t operand, const Layout& to) {

@@ -87,6 +87,8 @@ struct Op {
   Saves saves = {};
   PartialGradient partial_gradient = PartialGradient::reduced;
   Weighed weighed = Weighed::forward;
+  /// The input that lists positions or classes: a kernel's PlaceError is of that.
+  int list = -1;
 };
 
 }  // namespace dtrun::dtensor

@@ -11,6 +11,7 @@
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/index.h"
 #include "dtrun/tensor/shapes_only.h"
+#include "move/move_observer.h"
 #include "move/neutral.h"
 #include "ops/elementwise.h"
 #include "ops/index_rows.h"
@@ -129,7 +130,8 @@ constexpr Op<IndexedDim, Origin> kIndexSelect{
       return {index_add(zero_like_picked_from(c), c.attributes().dim, c.input(1), c.grad()),
               Tensor()};
     },
-    .saves = saves_input(1)};
+    .saves = saves_input(1),
+    .list = 1};
 
 /// The dim of the positions is whole in index and source; what is added to may be cut along it.
 void add_slices_rules(Rules& r, Metas in, const IndexedDim& a) {
@@ -172,7 +174,8 @@ constexpr Op<IndexedDim, Number> kIndexAdd{
       if (!c.needs(2)) return {g, Tensor(), Tensor()};
       return {g, Tensor(), index_select(g, c.attributes().dim, c.input(1)) * c.numbers().value};
     },
-    .saves = saves_input(1)};
+    .saves = saves_input(1),
+    .list = 1};
 
 // --- Rows.
 
@@ -234,7 +237,8 @@ constexpr Op<None, Origin> kRowsAt{
       const Tensor positions = c.input(1);
       return {add_at_rows(zero_table(c, positions.dim()), positions, c.grad()), Tensor()};
     },
-    .saves = saves_input(1)};
+    .saves = saves_input(1),
+    .list = 1};
 
 /// Into a table, positions, rows -> the table.
 constexpr Op<> kAddAtRows{
@@ -262,7 +266,8 @@ constexpr Op<> kAddAtRows{
     .backward = [](const Context<None, None>& c) -> Tensors {
       return {c.grad(), Tensor(), c.needs(2) ? rows_at(c.grad(), c.input(1)) : Tensor()};
     },
-    .saves = saves_input(1)};
+    .saves = saves_input(1),
+    .list = 1};
 
 Tensor add_at_rows(const Tensor& table, const Tensor& positions, const Tensor& rows) {
   const Tensor* const inputs[] = {&table, &positions, &rows};
@@ -319,7 +324,8 @@ constexpr Op<IndexedDim, Origin> kGather{
       return {scatter_add(zero_like_picked_from(c), c.attributes().dim, c.input(1), c.grad()),
               Tensor()};
     },
-    .saves = saves_input(1)};
+    .saves = saves_input(1),
+    .list = 1};
 
 constexpr std::size_t kIndexAndSource[] = {1, 2};
 
@@ -346,7 +352,8 @@ constexpr Op<IndexedDim> kScatterAdd{
       if (!c.needs(2)) return {c.grad(), Tensor(), Tensor()};
       return {c.grad(), Tensor(), gather(c.grad(), c.attributes().dim, c.input(1))};
     },
-    .saves = saves_input(1)};
+    .saves = saves_input(1),
+    .list = 1};
 
 constexpr Op<IndexedDim> kScatter{
     .name = "scatter",
@@ -368,7 +375,8 @@ constexpr Op<IndexedDim> kScatter{
       return {c.needs(0) ? scatter(g, dim, positions, 0) : Tensor(), Tensor(),
               c.needs(2) ? gather(g, dim, positions) : Tensor()};
     },
-    .saves = saves_input(1)};
+    .saves = saves_input(1),
+    .list = 1};
 
 constexpr Op<IndexedDim, Number> kScatterNumber{
     .name = "scatter",
@@ -388,7 +396,8 @@ constexpr Op<IndexedDim, Number> kScatterNumber{
     .backward = [](const Context<IndexedDim, Number>& c) -> Tensors {
       return {scatter(c.grad(), c.attributes().dim, c.input(1), 0), Tensor()};
     },
-    .saves = saves_input(1)};
+    .saves = saves_input(1),
+    .list = 1};
 
 // --- Elements that are folded.
 
@@ -427,7 +436,9 @@ void fold_rules(Rules& r, Metas in, const PlacedFold& a) {
 Tensor gradient_of_factors(const FoldContext& c, const Tensor& source) {
   const int dim = c.attributes().dim;
   const Tensor index = c.input(1), is_zero = eq(source, 0);
-  if (Graph::is_on() && !tensors::ShapesOnly::stands() && any(is_zero).item() != 0) {
+  // What a rehearsal has moved is zeros, whatever the sources are.
+  if (Graph::is_on() && !tensors::ShapesOnly::stands() && any(is_zero).item() != 0 &&
+      !MoveObserver::rehearsing()) {
     throw base::Error(base::ErrorCode::kInvalidArgument,
                       "a second gradient of scatter_reduce to products",
                       "a source is 0, where the first one is found by leaving it out",
@@ -487,7 +498,8 @@ constexpr Op<PlacedFold> kScatterFold{
           return c.attributes().by == ScatterReduce::prod ? product_gradient(c)
                                                           : extreme_gradient(c);
         },
-    .saves = {7, true}};
+    .saves = {7, true},
+    .list = 1};
 
 /// Positions of i32 are taken, too.
 Tensor wide_positions(const Tensor& index) {

@@ -38,7 +38,8 @@ constexpr Op<None, PickedDim> kFromStart{
     .meta = [](Metas in, const None&) { return in[0]; },
     .rules = [](Rules& r, Metas, const None&) { r.pointwise().cut_all(); },
     .local = [](Locals in, const None&, const PickedDim& v,
-                const Site&) { return from_start(in[0], v); }};
+                const Site&) { return from_start(in[0], v); },
+    .list = 0};
 
 struct ClassCount {
   std::int64_t count;
@@ -61,7 +62,8 @@ constexpr Op<ClassCount> kOneHot{
           r.indices({each}, output).cut_all();
         },
     .local = [](Locals in, const ClassCount& a, const None&,
-                const Site&) { return tensors::one_hot(in[0], a.count); }};
+                const Site&) { return tensors::one_hot(in[0], a.count); },
+    .list = 0};
 
 void require_numbers(std::string_view op, const Tensor& positions) {
   if (positions.dtype() == DType::i64) return;

@@ -90,7 +90,8 @@ constexpr Op<Placed> kPlaceClasses{
     .backward = [](const PlacedContext& c) -> Tensors {
       return {pick(c.grad(), c.input(1), c.attributes()), Tensor()};
     },
-    .saves = saves_input(1)};
+    .saves = saves_input(1),
+    .list = 1};
 
 /// [rows, classes] and targets -> [rows], 0 where the target is ignored
 constexpr Op<Placed> kPickClasses{
@@ -106,7 +107,8 @@ constexpr Op<Placed> kPickClasses{
     .backward = [](const PlacedContext& c) -> Tensors {
       return {call(kPlaceClasses, c.grad(), c.input(1), c.attributes()), Tensor()};
     },
-    .saves = saves_input(1)};
+    .saves = saves_input(1),
+    .list = 1};
 
 Tensor pick(const Tensor& scores, const Tensor& target, const Placed& a) {
   return call(kPickClasses, scores, target, a);
@@ -133,7 +135,8 @@ constexpr Op<Ignored> kCrossEntropyBackward{
           const LocalTensor logsumexp =
               tensors::cross_entropy_rows(in[1], in[2], a.index).logsumexp;
           return tensors::cross_entropy_rows_backward(in[0], in[1], in[2], logsumexp, a.index);
-        }};
+        },
+    .list = 2};
 
 /// (softmax - one-hot) * gradient, in operations that have gradients.
 Tensor cross_entropy_formula(const Context<Ignored, None>& c) {
@@ -157,7 +160,8 @@ constexpr Op<Ignored> kCrossEntropy{
       return {call(kCrossEntropyBackward, std::span<const Tensor* const>(inputs), c.attributes()),
               Tensor()};
     },
-    .saves = saves_inputs(0, 1)};
+    .saves = saves_inputs(0, 1),
+    .list = 1};
 
 /// Of scores whose classes are cut: what travels is the sum of each row's exponentials, not the
 /// row.
@@ -179,7 +183,8 @@ constexpr Op<Ignored> kCutLossBackward{
         [](Locals in, const Ignored& a, const None&, const Site& site) {
           return tensors::cross_entropy_rows_backward(in[0], in[1], in[2], in[3], a.index,
                                                       cut_of(site.inputs[1]));
-        }};
+        },
+    .list = 2};
 
 /// (softmax - one-hot) * gradient, in operations that leave the classes cut.
 Tensor cut_loss_formula(const Context<Ignored, None>& c) {
@@ -215,7 +220,8 @@ constexpr Op<Ignored> kCutLoss{
       return {call(kCutLossBackward, std::span<const Tensor* const>(inputs), c.attributes()),
               Tensor(), Tensor()};
     },
-    .saves = {.inputs = 7}};
+    .saves = {.inputs = 7},
+    .list = 1};
 
 bool has_cut_classes(const Tensor& scores) {
   return scores.is_distributed() &&

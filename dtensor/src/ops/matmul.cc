@@ -133,7 +133,7 @@ void sum_rules(Rules& r, Metas in, const Weights& weights) {
 }
 
 /// Whether the result is added up along an axis where another rank's product counts.
-bool is_product_of_another(const Site& site) {
+bool is_counted_elsewhere(const Site& site) {
   if (!site.output || site.output.is_outside()) return false;
   const Layout& output = site.output.layout();
   for (std::size_t axis = 0; axis < output.axes(); ++axis) {
@@ -147,7 +147,7 @@ bool is_product_of_another(const Site& site) {
 
 LocalTensor sum_of_parts(Locals in, const Weights&, const tensors::ProductSum& factors,
                          const Site& site) {
-  if (!is_product_of_another(site)) return tensors::add_matmul(in[0], in[1], in[2], factors);
+  if (!is_counted_elsewhere(site)) return tensors::add_matmul(in[0], in[1], in[2], factors);
   const Shape& shape = site.output.local_box().shape;
   // 0 times nan is 0 here, as in add_matmul.
   if (factors.beta.to_double() == 0) return tensors::zeros(shape, {in[0].dtype(), in[0].device()});
