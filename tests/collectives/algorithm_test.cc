@@ -56,7 +56,6 @@ TEST(AlgorithmTest, TheWayFollowsKindBytesRanksAndSharing) {
       // Longer parts are read where they lie.
       {OpKind::all_gather, 2048 * kKiB - 4, 2, kAll, Way::stages},
       {OpKind::all_gather, 2048 * kKiB, 2, kAll, Way::in_place_or_messages},
-      {OpKind::all_gather, 1024 * kKiB, 4, kAll, Way::stages},
       {OpKind::all_gather, 1024 * kKiB + 4, 4, kAll, Way::in_place_or_messages},
       {OpKind::all_gather, 1024 * kKiB + 4, 5, kAll, Way::stages},
       {OpKind::broadcast, 1024 * kKiB + 4, 2, kAll, Way::stages},

@@ -69,7 +69,7 @@ TEST(DataParallelTest, BucketsInSharedMemoryAreSummedInPlace) {
     test::run_ranks(2, [&](const ProcessGroup& group) {
       const DeviceMesh mesh(group, {2}, {"dp"});
       manual_seed(3);
-      const nn::Linear model(64, 256);
+      const nn::Linear model(64, 512);
       data_parallel(*model, mesh, {.shared_memory = shared_memory});
       for (int i = 0; i < 2; ++i) {
         model->zero_grad();
@@ -81,7 +81,7 @@ TEST(DataParallelTest, BucketsInSharedMemoryAreSummedInPlace) {
     });
     base::log::set_writer(nullptr);
     base::log::set_levels("");
-    // One bucket of 66 KB in each of two steps, on both ranks.
+    // One bucket of 133 KB in each of two steps, on both ranks.
     EXPECT_EQ(in_place, shared_memory ? 4 : 0);
   }
   ASSERT_EQ(gradients[0].size(), 2u);
