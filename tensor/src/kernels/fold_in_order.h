@@ -1,5 +1,6 @@
 // Four runs of a fold, read one after the other: for processors that fetch lines in order soonest
-// (reads_best_in_order(), fetch_ahead.h). The same bits as fill_lanes_of_four (fold_lanes.h).
+// (reads_best_in_order(), fetch_ahead.h). The same bits as fill_lanes_of_four (fold_lanes.h), but
+// for the sign of a nan where nans of both signs meet.
 #pragma once
 
 #include <cstdint>

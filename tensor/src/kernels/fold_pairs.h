@@ -1,7 +1,7 @@
 // Four runs of a fold, read two at a time: for processors with AVX2 whose first cache has no room
 // for four runs of f32 and the next four (AMD's before Zen 5: 32 KiB). Zen 3 sums 4 MiB in 54 us
 // so, in 57 with four at a time; reading them alone takes 52. The same bits as
-// fill_lanes_of_four (fold_lanes.h).
+// fill_lanes_of_four (fold_lanes.h), but for the sign of a nan where nans of both signs meet.
 #pragma once
 
 #include <cstdint>
