@@ -71,11 +71,6 @@ concept WaitsForMemory = F::kWaitsForMemory;
 /// A Zen 4 stores 64 bytes in two steps, and where the output lies 64 bytes behind an input, modulo
 /// 4 KiB, it waits after each: 1 M f32 times a number took 86 to 114 us with AVX-512, by where they
 /// lay, and 86 with AVX2.
-inline bool stores_by_halves() {
-  static const bool halves =
-      __builtin_cpu_is("amd") != 0 && vector_registers() == VectorRegisters::avx512;
-  return halves;
-}
 template <typename F, typename Out, typename... In>
 DTRUN_WITH_AVX2 void map_in_halves(Out* out, const MapNumbers& numbers, std::int64_t count,
                                    const In*... in) {
@@ -87,7 +82,7 @@ template <typename F, typename Out, typename... In>
 void map_lanes(Out* out, const MapNumbers& numbers, std::int64_t count, const In*... in) {
 #if defined(__x86_64__)
   if constexpr (WaitsForMemory<F> && std::is_floating_point_v<Out>) {
-    if (stores_by_halves()) return map_in_halves<F>(out, numbers, count, in...);
+    if (is_amd_with_avx512()) return map_in_halves<F>(out, numbers, count, in...);
   }
 #endif
   map_in_widest<F>(out, numbers, count, in...);
