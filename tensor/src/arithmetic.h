@@ -39,7 +39,12 @@ struct Subtract {
 struct Multiply {
   template <typename T>
   DTRUN_BOTH static T apply(T a, T b) {
-    return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+    // Unsigned shorts would be multiplied as ints, which have no room for each product.
+    if constexpr (sizeof(T) < sizeof(int)) {
+      return static_cast<T>((1u * static_cast<Wrapping<T>>(a)) * static_cast<Wrapping<T>>(b));
+    } else {
+      return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+    }
   }
   DTRUN_BOTH static bool apply(bool a, bool b) { return a & b; }
 };

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <string>
+#include <utility>
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/literal.h"
@@ -307,6 +309,25 @@ TEST_F(PointwiseTest, AnIntegerDivisionByZeroAnywhereIsAnError) {
   divisors[99999].fill_(0);
   EXPECT_EQ(summary_of([&] { floor_divide(divisors, divisors); }), "integer division by zero");
   EXPECT_EQ(summary_of([&] { remainder(divisors, 0); }), "integer division by zero");
+}
+
+TEST(PlacesTest, AWrongPositionOfAMeanNamesTheCallersTensor) {
+  const LocalTensor outside = full({2}, 6, {DType::i64});
+  for (const auto& [dtype, name] :
+       {std::pair{DType::bf16, "bf16[6]"}, std::pair{DType::i32, "i32[6]"}}) {
+    const LocalTensor a = ones({6}, {dtype}), source = ones({2}, {dtype});
+    const auto words_of = [&](ScatterReduce reduce) {
+      return summary_of([&] { scatter_reduce(a, 0, outside, source, reduce); });
+    };
+    EXPECT_NE(words_of(ScatterReduce::mean).find(name), std::string::npos)
+        << words_of(ScatterReduce::mean);
+    for (const ScatterReduce reduce : {ScatterReduce::prod, ScatterReduce::amax})
+      EXPECT_EQ(words_of(reduce), words_of(ScatterReduce::mean));
+  }
+  const LocalTensor mean =
+      scatter_reduce(ones({}), 0, zeros({}, {DType::i64}), full({}, 4), ScatterReduce::mean);
+  EXPECT_EQ(mean.shape(), Shape{});
+  EXPECT_EQ(mean.to_vector(), (Values{2.5}));
 }
 
 }  // namespace

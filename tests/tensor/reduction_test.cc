@@ -151,7 +151,7 @@ TEST_F(ReductionTest, ShortRowsHaveTheBitsThatEachHasAlone) {
   }
 }
 
-// Rows of a few elements side by side are one long row of all lanes.
+// Rows of a narrow panel that follow each other in memory are taken as one long row.
 TEST_F(ReductionTest, NarrowColumnsHaveTheBitsOfRows) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64, DType::i64}) {
     for (const std::int64_t width : {2, 8, 16, 24, 32, 64}) {
@@ -181,7 +181,7 @@ TEST_F(ReductionTest, ScansOfShortLinesHaveTheBitsThatEachHasAlone) {
   }
 }
 
-// Four at a time, whose products may be left out where they come to 0.
+// Rows are multiplied four at a time; of products that vanish only the signs are multiplied.
 TEST_F(ReductionTest, ProductsThatVanishHaveTheBitsThatEachHasAlone) {
   constexpr std::int64_t kRows = 64;
   int zeros = 0, others = 0;

@@ -31,7 +31,7 @@ void gather_elements(const LocalTensor& target, const LocalTensor& source, int d
                      const LocalTensor& index);
 /// What scatter(), scatter_add() and scatter_reduce() do to `target`, in the host's order: the
 /// lines of the index are sorted, and one thread goes through all that have one place. `source` is
-/// of the index's shape. @param factor of sums
+/// of the index's shape. @param factor of sums; 1 for all others
 enum class Placing : std::uint8_t { last, sum, product, greatest, least };
 void place_elements(Placing placing, const LocalTensor& target, int dim, const LocalTensor& index,
                     const LocalTensor& source, Scalar factor = 1);

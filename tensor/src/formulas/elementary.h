@@ -1,4 +1,4 @@
-// Functions that are exact to the last bit.
+// Functions that are exact to the last bit. kWaitsForMemory: kernels/map_kernel.h.
 #pragma once
 
 #include <cmath>
@@ -11,6 +11,7 @@ namespace dtrun::tensors::formulas {
 namespace {
 
 struct Negate {
+  static constexpr bool kWaitsForMemory = true;
   template <typename T>
   DTRUN_BOTH T operator()(T a) const {
     if constexpr (std::is_integral_v<T>) return static_cast<T>(-static_cast<Wrapping<T>>(a));
@@ -18,6 +19,7 @@ struct Negate {
   }
 };
 struct Absolute {
+  static constexpr bool kWaitsForMemory = true;
   template <typename T>
   DTRUN_BOTH T operator()(T a) const {
     if constexpr (std::is_integral_v<T>) return a < 0 ? Negate{}(a) : a;
@@ -32,6 +34,7 @@ struct Sign {
   }
 };
 struct Square {
+  static constexpr bool kWaitsForMemory = true;
   template <typename T>
   DTRUN_BOTH T operator()(T a) const {
     return Multiply::apply(a, a);
@@ -102,6 +105,7 @@ struct HardSigmoid {
   }
 };
 struct ClampNumbers {
+  static constexpr bool kWaitsForMemory = true;
   MapNumbers bounds;
   DTRUN_BOTH explicit ClampNumbers(const MapNumbers& numbers) : bounds(numbers) {}
   template <typename T>

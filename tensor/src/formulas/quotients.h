@@ -10,9 +10,10 @@
 namespace dtrun::tensors::formulas {
 namespace {
 
-/// arithmetic.h's functions, as objects.
+/// arithmetic.h's functions, as objects. kWaitsForMemory: kernels/map_kernel.h.
 template <typename Op>
 struct Binary {
+  static constexpr bool kWaitsForMemory = true;
   template <typename T>
   DTRUN_BOTH T operator()(T a, T b) const {
     return Op::apply(a, b);

@@ -5,12 +5,6 @@
 #include "kernels/map_operators.h"
 
 namespace dtrun::tensors {
-
-template <typename Op>
-constexpr bool kWaitsForMemory<formulas::Binary<Op>> = true;
-template <typename Op>
-constexpr bool kWaitsForMemory<WithNumber<formulas::Binary<Op>>> = true;
-
 namespace {
 
 /// On CUDA devices the kernel tells of a 0 instead (cuda/map.h).

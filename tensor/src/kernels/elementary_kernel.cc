@@ -2,16 +2,6 @@
 #include "kernels/map_operators.h"
 
 namespace dtrun::tensors {
-
-template <>
-constexpr bool kWaitsForMemory<formulas::Negate> = true;
-template <>
-constexpr bool kWaitsForMemory<formulas::Absolute> = true;
-template <>
-constexpr bool kWaitsForMemory<formulas::Square> = true;
-template <>
-constexpr bool kWaitsForMemory<formulas::ClampNumbers> = true;
-
 namespace {
 
 /// Bits of that width are chosen, whatever they mean.

@@ -12,7 +12,6 @@
 
 #include "arithmetic.h"
 #include "kernels/extreme.h"
-#include "kernels/fetch_ahead.h"
 #include "kernels/fold_kernel.h"
 #include "kernels/vector_registers.h"
 #include "multiversion.h"
@@ -93,7 +92,7 @@ template <typename Order, std::int64_t kHalf, typename A>
     lanes[lane] = choose<Order>(lanes[lane], lanes[kHalf + lane]);
 }
 
-/// The same in the order of memory, each line loaded once.
+/// The same in the order of memory, each line loaded once: see fold_in_order.h.
 template <typename Order, typename A>
 DTRUN_WITH_AVX512 bool choose_in_order(A& choice, const A* data, std::int64_t groups) {
   typedef A Vector __attribute__((vector_size(64)));
@@ -135,7 +134,7 @@ DTRUN_WITH_AVX512 bool choose_in_order(A& choice, const A* data, std::int64_t gr
 template <typename Order, typename A>
 bool choose_all(A& choice, const A* data, std::int64_t groups) {
 #if defined(__x86_64__)
-  if (reads_best_in_order()) return choose_in_order<Order>(choice, data, groups);
+  if (is_amd_with_avx512()) return choose_in_order<Order>(choice, data, groups);
 #endif
   return choose_in_lanes<Order>(choice, data, groups);
 }

@@ -5,22 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/vector_registers.h"
-
 namespace dtrun::tensors {
-
-/// Whether lines come soonest to a loop that reads one run after the other and asks for nothing: to
-/// AMD's with AVX-512. A Zen 4 reads 4 MiB from the last cache in 41 us so, and in 53 to 60 where
-/// lines are asked for far ahead.
-inline bool reads_best_in_order() {
-#if defined(__x86_64__)
-  static const bool in_order =
-      __builtin_cpu_is("amd") != 0 && vector_registers() == VectorRegisters::avx512;
-  return in_order;
-#else
-  return false;
-#endif
-}
 
 /// In elements.
 struct FetchAhead {

@@ -18,6 +18,7 @@
 #include "kernels/fold_pairs.h"
 #include "kernels/lane_tree.h"
 #include "kernels/vector_math.h"
+#include "kernels/vector_registers.h"
 #include "multiversion.h"
 
 namespace dtrun::tensors {
@@ -208,7 +209,7 @@ template <typename Op, typename T, typename Map>
 void fill_four(T* lanes, T* states, const T* data, std::int64_t step, std::int64_t groups,
                Map map) {
 #if defined(__x86_64__)
-  if (reads_best_in_order())
+  if (is_amd_with_avx512())
     return fill_lanes_in_order<Op, Map>(lanes, states, data, step, groups, 1);
   if (reads_by_pairs()) return fill_lanes_by_pairs<Op, Map>(lanes, states, data, step, groups);
 #endif
@@ -240,7 +241,7 @@ void fold_fours(ComputeType<T>* states, const T* data, std::int64_t step, std::i
                 std::int64_t fours, Map map) {
 #if defined(__x86_64__)
   if constexpr (std::is_same_v<T, ComputeType<T>>) {
-    if (count % kFoldLanes == 0 && reads_best_in_order()) {
+    if (count % kFoldLanes == 0 && is_amd_with_avx512()) {
       T lanes[kFoldsAtOnce * kFoldLanes];
       return fill_lanes_in_order<Op, Map>(lanes, states, data, step, count / kFoldLanes, fours);
     }

@@ -63,19 +63,14 @@ DTRUN_MULTIVERSION void map_in_widest(Out* out, const MapNumbers& numbers, std::
   map_all_lanes<F>(out, numbers, count, in...);
 }
 
-/// Whether so little is computed that the loop waits for memory.
+/// Formulas that compute so little that the loop waits for memory say so themselves.
 template <typename F>
-constexpr bool kWaitsForMemory = false;
+concept WaitsForMemory = F::kWaitsForMemory;
 
 #if defined(__x86_64__)
 /// A Zen 4 stores 64 bytes in two steps, and where the output lies 64 bytes behind an input, modulo
 /// 4 KiB, it waits after each: 1 M f32 times a number took 86 to 114 us with AVX-512, by where they
 /// lay, and 86 with AVX2.
-inline bool stores_by_halves() {
-  static const bool halves =
-      __builtin_cpu_is("amd") != 0 && vector_registers() == VectorRegisters::avx512;
-  return halves;
-}
 template <typename F, typename Out, typename... In>
 DTRUN_WITH_AVX2 void map_in_halves(Out* out, const MapNumbers& numbers, std::int64_t count,
                                    const In*... in) {
@@ -86,8 +81,8 @@ DTRUN_WITH_AVX2 void map_in_halves(Out* out, const MapNumbers& numbers, std::int
 template <typename F, typename Out, typename... In>
 void map_lanes(Out* out, const MapNumbers& numbers, std::int64_t count, const In*... in) {
 #if defined(__x86_64__)
-  if constexpr (kWaitsForMemory<F> && std::is_floating_point_v<Out>) {
-    if (stores_by_halves()) return map_in_halves<F>(out, numbers, count, in...);
+  if constexpr (WaitsForMemory<F> && std::is_floating_point_v<Out>) {
+    if (is_amd_with_avx512()) return map_in_halves<F>(out, numbers, count, in...);
   }
 #endif
   map_in_widest<F>(out, numbers, count, in...);
@@ -154,6 +149,7 @@ void map_one_bf16(void* out, const void* const* in, std::int64_t count, const Ma
 /// A function of two whose second operand is the call's first number.
 template <typename F>
 struct WithNumber {
+  static constexpr bool kWaitsForMemory = WaitsForMemory<F>;
   float number;
   explicit WithNumber(const MapNumbers& numbers) : number(numbers.get<float>(0)) {}
   float operator()(float a) const { return F{}(a, number); }

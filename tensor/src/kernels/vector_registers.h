@@ -19,6 +19,17 @@ enum class VectorRegisters : std::uint8_t {
 /// @throws base::Error as registers_named does
 VectorRegisters vector_registers();
 
+/// Zen 4 and what followed it, unless fewer registers are asked for.
+inline bool is_amd_with_avx512() {
+#if defined(__x86_64__)
+  static const bool is =
+      __builtin_cpu_is("amd") != 0 && vector_registers() == VectorRegisters::avx512;
+  return is;
+#else
+  return false;
+#endif
+}
+
 /// @param word default, avx2 or avx512, as PyTorch's ATEN_CPU_CAPABILITY has them
 /// @param widest of the processor
 /// @throws base::Error(kUsage) where it is another word, or more than `widest`

@@ -265,6 +265,7 @@ void map_direct_rows(const Ports& ports, const StridedLoop& loop, const LoopPoin
 
 /// Whether all operands are runs, but for some that have one short row for all rows.
 bool repeats_a_short_row(const Ports& ports, const StridedLoop& loop) {
+  // Longer rows are worth a call each: rows of 512 of 1 M f32 took 92 us so, and 98 as short ones.
   constexpr std::int64_t kShort = 256;
   const LoopDim& row = loop.inner();
   if (loop.dims() != 2 || row.size > kShort) return false;

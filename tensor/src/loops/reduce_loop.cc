@@ -17,7 +17,8 @@ namespace {
 /// Elements of a chunk.
 constexpr std::int64_t kGrain = 32768;
 
-/// Whether this thread does all of it: then chunks would only interrupt it.
+/// Whether one thread does all of it: then chunks are of no use. Where ShapesOnly stands they are,
+/// for it leaves out chunks.
 bool is_alone() {
   return num_threads() == 1 && !ShapesOnly::stands();
 }
@@ -121,7 +122,7 @@ void Reduction::choose_side(std::int64_t size) {
                         (same_dtype_ || kept_.inner_step() == length_ * size);
   if (are_runs && !kept_is_faster && blocks_ == 1) {
     constexpr std::int64_t kConverted = 2048, kMost = 256;
-    // A unit a chunk of run().
+    // So many that run() deals each unit as a chunk; one thread alone takes the most rows.
     const std::int64_t direct = is_alone() ? kMost * kFoldBlock : kGrain;
     static_assert(kMost * 8 <= kPanelBytes && kFoldsAtOnce <= kTurnedSquare);
     const bool by_fours = kernel_.four != nullptr && length_ % kFoldLanes == 0;

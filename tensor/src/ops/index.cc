@@ -617,20 +617,30 @@ LocalTensor scatter(const LocalTensor& a, int dim, const LocalTensor& index, Sca
 
 namespace {
 
+/// Checks nothing.
+LocalTensor fold_into(cuda::Placing placing, const Beside& both, const LocalTensor& parts) {
+  const bool is_cpu = both.a.device().is_cpu();
+  // The host's sums of halves are in f32 as it is; an extreme is one of the halves.
+  const bool folds_in_f32 =
+      placing == cuda::Placing::product || (placing == cuda::Placing::sum && !is_cpu);
+  if (is_half(both.a.dtype()) && folds_in_f32) {
+    return fold_into(placing, {both.a.to(DType::f32), both.index, both.dim}, parts.to(DType::f32))
+        .to(both.a.dtype());
+  }
+  const LocalTensor out = both.a.clone();
+  if (is_cpu) {
+    fold_elements(placing, {both.index, out, parts, both.dim});
+  } else {
+    cuda::place_elements(placing, out, both.dim, both.index, parts);
+  }
+  return out;
+}
+
 LocalTensor folded(std::string_view op, cuda::Placing placing, const LocalTensor& a, int dim,
                    const LocalTensor& index, const LocalTensor& source) {
   const Beside both = beside(op, a, dim, index);
   const LocalTensor parts = with_a_dim(beside_index(op, a, source, index.shape()));
-  const bool rounds_each = placing == cuda::Placing::product || !a.device().is_cpu();
-  if (is_half(a.dtype()) && rounds_each)
-    return folded(op, placing, a.to(DType::f32), dim, index, source.to(DType::f32)).to(a.dtype());
-  const LocalTensor out = both.a.clone();
-  if (!a.device().is_cpu()) {
-    cuda::place_elements(placing, out, both.dim, both.index, parts);
-  } else {
-    fold_elements(placing, {both.index, out, parts, both.dim});
-  }
-  return a.dim() == 0 ? out.view({}) : out;
+  return fold_into(placing, both, parts).view(a.shape());
 }
 
 /// What is there counts as one.
@@ -640,16 +650,18 @@ LocalTensor folded_mean(const LocalTensor& a, int dim, const LocalTensor& index,
     throw Error(ErrorCode::kInvalidArgument, "scatter_reduce of bool tensors to their mean",
                 "a mean of truth values is none", "to(DType::f32) first");
   }
+  const Beside both = beside("scatter_reduce", a, dim, index);
+  const LocalTensor parts = with_a_dim(beside_index("scatter_reduce", a, source, index.shape()));
   const bool is_floating = is_floating_point(a.dtype());
   const DType wide = !is_floating ? DType::i64 : is_half(a.dtype()) ? DType::f32 : a.dtype();
-  require_source("scatter_reduce", a, beside_index("scatter_reduce", a, source, index.shape()),
-                 index.shape());
-  const LocalTensor sums =
-      folded("scatter_reduce", cuda::Placing::sum, a.to(wide), dim, index, source.to(wide));
+  const auto sum_of = [&both](const LocalTensor& into, const LocalTensor& from) {
+    return fold_into(cuda::Placing::sum, {into, both.index, both.dim}, from);
+  };
   const TensorOptions whole{DType::i64, a.device()};
-  const LocalTensor counts =
-      scatter_add(ones(a.shape(), whole), dim, index, ones(index.shape(), whole));
-  return (is_floating ? div(sums, counts.to(wide)) : floor_divide(sums, counts)).to(a.dtype());
+  const LocalTensor sums = sum_of(both.a.to(wide), parts.to(wide));
+  const LocalTensor counts = sum_of(ones(both.a.shape(), whole), ones(both.index.shape(), whole));
+  const LocalTensor means = is_floating ? div(sums, counts.to(wide)) : floor_divide(sums, counts);
+  return means.to(a.dtype()).view(a.shape());
 }
 
 }  // namespace

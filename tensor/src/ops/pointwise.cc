@@ -343,7 +343,7 @@ LocalTensor round(const LocalTensor& a, int decimals) {
   }
   if (decimals == 0) return round(a);
   if (is_half(a.dtype())) return round(a.to(DType::f32), decimals).to(a.dtype());
-  const double power = std::pow(10.0, std::abs(decimals));
+  const double power = std::pow(10.0, std::abs(static_cast<double>(decimals)));
   return decimals > 0 ? div(round(mul(a, power)), power) : mul(round(div(a, power)), power);
 }
 LocalTensor trunc(const LocalTensor& a) {

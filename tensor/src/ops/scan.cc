@@ -73,6 +73,7 @@ void scan_short_lines(const Scan& scan, const ScanLine* lines, int count, double
 /// lines, and none waits for another.
 constexpr int kTurnedLines = 64;
 constexpr std::int64_t kTurnedColumns = 16;
+static_assert(kTurnedColumns % kTurnedSquare == 0 && kTurnedLines % kTurnedSquare == 0);
 constexpr int kLinesInRegisters = 16;
 
 template <typename Op>

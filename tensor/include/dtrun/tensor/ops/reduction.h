@@ -1,7 +1,7 @@
-// Reductions and scans: values, dtypes and errors as PyTorch's. Where dims are not named, all are
-// reduced. f16 and bf16 are computed in f32 and rounded once. The order of the additions depends on
-// the number of elements only: the same bits on every layout, for every number of threads. On
-// CUDA, too, but for scans of less than 4096 long lines, the p-norm and logsumexp (docs/gpu.md).
+// Reductions and scans: values, dtypes, errors as PyTorch's, of all dims where none is named. f16
+// and bf16 are computed in f32, rounded once. The order of additions depends on the number of
+// elements only: the same bits on every layout, for every number of threads, but for the sign of a
+// nan of several. CUDA, too, but for scans of < 4096 long lines, p-norm, logsumexp (docs/gpu.md).
 #pragma once
 
 #include <vector>
