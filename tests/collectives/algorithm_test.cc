@@ -39,8 +39,7 @@ TEST(AlgorithmTest, TheWayFollowsKindBytesRanksAndSharing) {
       {OpKind::all_gather, 16 * kKiB, 4, kAll, Way::post},
       {OpKind::all_gather, 16 * kKiB + 4, 4, kAll, Way::stages},
       {OpKind::split, 16, 4, kAll, Way::post},
-      // Up to 128 KiB of each of two, else 64 KiB and 512 KiB, where posts carry no more than
-      // stages.
+      // Up to 128 KiB of each of two, 64 KiB of more, where posts carry no more than stages.
       {OpKind::all_reduce, 128 * kKiB, 2, kAll, Way::post},
       {OpKind::all_reduce, 128 * kKiB + 4, 2, kAll, Way::stages},
       {OpKind::all_gather, 128 * kKiB, 2, kAll, Way::post},
