@@ -329,7 +329,7 @@ class Chooser {
   }
 
   /// The bytes of the reduction that a Partial result needs, less those of an operand's that is
-  /// put off as well: none where that has as many elements.
+  /// put off as well: none where that has as many elements, or the difference is small.
   double put_off(std::size_t axis, const Layout& output) const {
     if (!rule_on(axis).output.is_partial() || mesh_shape_[axis] == 1) return 0;
     const double of_result = transfer_of_sum(axis, operation_.output_shape, output);
@@ -340,7 +340,10 @@ class Chooser {
       if (tensors::numel(shape) >= tensors::numel(operation_.output_shape)) return 0;
       of_operand = std::max(of_operand, transfer_of_sum(axis, shape, layouts_[i]));
     }
-    return std::max(of_result - of_operand, 0.0);
+    if (of_operand == 0) return of_result;
+    // What takes less than a collective's latency is no reason to reduce the operand now.
+    const double latency = costs_of(operation_.output_dtype).link(axis).latency;
+    return std::max(of_result - of_operand - latency, 0.0);
   }
   /// Of a tensor that is Partial along the axis, in seconds.
   double transfer_of_sum(std::size_t axis, const tensors::Shape& shape,
