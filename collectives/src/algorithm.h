@@ -70,8 +70,8 @@ inline constexpr std::size_t kPipeRing = 1 << 20;
 constexpr std::size_t pipe_bytes(std::size_t members) {
   return std::clamp(std::bit_floor(4 * kPipeRing / members), kPipeRing, 2 * kPipeRing);
 }
-/// A blocking call by messages copies so many bytes before it becomes an operation: the group's
-/// lock is held meanwhile.
+/// A blocking call by messages sends so many bytes at once, and twice as many with what it
+/// receives, before it becomes an operation: the group's lock is held meanwhile.
 inline constexpr std::size_t kMostAtOnce = 512 << 10;
 /// Where both sides send and ranks share cores, which take turns instead.
 inline constexpr std::size_t kLentExchangeBytes = 256 << 10;

@@ -30,6 +30,13 @@ A choose(A a, A b) {
   return std::is_same_v<Order, Max> ? (a > b ? a : b) : (a < b ? a : b);
 }
 
+/// Of each lane and the one that many behind it.
+template <typename Order, std::int64_t kHalf, typename A>
+[[gnu::always_inline]] inline void choose_half(A* lanes) {
+  for (std::int64_t lane = 0; lane < kHalf; ++lane)
+    lanes[lane] = choose<Order>(lanes[lane], lanes[kHalf + lane]);
+}
+
 /// @return whether there is a nan; then the choice says nothing
 template <typename Order, typename A>
 DTRUN_MULTIVERSION bool choose_in_lanes(A& choice, const A* data, std::int64_t groups) {
@@ -50,21 +57,14 @@ DTRUN_MULTIVERSION bool choose_in_lanes(A& choice, const A* data, std::int64_t g
     }
     data += kCount;
   }
-  for (std::int64_t lane = 0; lane < kHalf; ++lane) {
-    local[lane] = choose<Order>(local[lane], local[kHalf + lane]);
-  }
-  for (std::int64_t lane = 0; lane < kHalf / 2; ++lane) {
-    local[lane] = choose<Order>(local[lane], local[kHalf / 2 + lane]);
+  choose_half<Order, kHalf>(local);
+  choose_half<Order, kHalf / 2>(local);
+  for (std::int64_t lane = 0; lane < kHalf / 2; ++lane)
     unordered[lane] |= unordered[kHalf / 2 + lane];
-  }
   Bits any = 0;
   for (std::int64_t lane = 0; lane < kHalf / 2; ++lane) any |= unordered[lane];
-  for (std::int64_t lane = 0; lane < kHalf / 4; ++lane) {
-    local[lane] = choose<Order>(local[lane], local[kHalf / 4 + lane]);
-  }
-  for (std::int64_t lane = 0; lane < kHalf / 8; ++lane) {
-    local[lane] = choose<Order>(local[lane], local[kHalf / 8 + lane]);
-  }
+  choose_half<Order, kHalf / 4>(local);
+  choose_half<Order, kHalf / 8>(local);
   choice = choose<Order>(choose<Order>(local[0], local[1]), choose<Order>(local[2], local[3]));
   return any != 0;
 }
@@ -86,12 +86,6 @@ template <typename Order, typename V>
     chosen = chosen < x ? chosen : x;
   }
 }
-template <typename Order, std::int64_t kHalf, typename A>
-[[gnu::always_inline]] inline void choose_half(A* lanes) {
-  for (std::int64_t lane = 0; lane < kHalf; ++lane)
-    lanes[lane] = choose<Order>(lanes[lane], lanes[kHalf + lane]);
-}
-
 /// The same in the order of memory, each line loaded once: see fold_in_order.h.
 template <typename Order, typename A>
 DTRUN_WITH_AVX512 bool choose_in_order(A& choice, const A* data, std::int64_t groups) {

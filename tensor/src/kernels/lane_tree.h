@@ -1,4 +1,5 @@
-// How the lanes of four runs become a state each: in pairs, the first with the one half of them on.
+// How the lanes of four runs become a state each: the first half of them is combined with the
+// second, until one is left.
 #pragma once
 
 #if defined(__x86_64__)
