@@ -144,9 +144,14 @@ class Loggers {
         set_level(item, spdlog::level::info);
       }
     }
+    for (std::size_t i = 0; i < kNames.size(); ++i)
+      details::least[i].store(level_of(*loggers_[i]), std::memory_order_relaxed);
   }
 
  private:
+  static Level level_of(const spdlog::logger& logger) {
+    return static_cast<Level>(logger.level() - spdlog::level::debug);
+  }
   void set_level(std::string_view name, spdlog::level::level_enum level) {
     for (const auto& logger : loggers_)
       if (name == logger->name() || name == "all") logger->set_level(level);
@@ -177,9 +182,16 @@ void set_writer(void (*writer)(const Line&)) {
   loggers().output().set_writer(writer);
 }
 
-bool enabled(Component component, Level level) {
+namespace details {
+
+constinit std::array<std::atomic<Level>, 6> least{};
+static_assert(Level{} == Level::kDebug);
+
+bool is_written(Component component, Level level) {
   return loggers().of(component).should_log(spdlog_level(level));
 }
+
+}  // namespace details
 
 void write(Component component, Level level, std::string_view message) {
   loggers().of(component).log(spdlog_level(level), message);

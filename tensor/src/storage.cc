@@ -55,21 +55,21 @@ void release_block(void* block, std::size_t bytes) noexcept {
 }  // namespace
 
 StoragePointer Storage::allocate(std::size_t bytes, Device device) {
-  StoragePointer storage;
-  if (device.is_cpu()) {
-    HostAllocator* const chosen =
-        bytes >= HostAllocatorScope::kLeastBytes ? HostAllocatorScope::innermost_ : nullptr;
-    if (chosen != nullptr) {
-      storage = chosen->allocate(bytes);  // Storage::wrap() notes it for OwnStorages
-      storage->owner_ = Owner::allocator;
-      host_meter::note(static_cast<std::ptrdiff_t>(bytes));
-      return storage;
-    }
-    storage = allocate_host(bytes);
-  } else {
-    storage = StoragePointer(
+  if (!device.is_cpu()) {
+    StoragePointer storage(
         new Storage(cuda::allocate(bytes, device.index), bytes, device, Owner::cuda));
+    OwnStorages::note(*storage);
+    return storage;
   }
+  HostAllocator* const chosen =
+      bytes >= HostAllocatorScope::kLeastBytes ? HostAllocatorScope::innermost_ : nullptr;
+  if (chosen != nullptr) {
+    StoragePointer storage = chosen->allocate(bytes);  // Storage::wrap() notes it for OwnStorages
+    storage->owner_ = Owner::allocator;
+    host_meter::note(static_cast<std::ptrdiff_t>(bytes));
+    return storage;
+  }
+  StoragePointer storage = allocate_host(bytes);
   OwnStorages::note(*storage);
   return storage;
 }

@@ -49,17 +49,10 @@ LocalTensor::LocalTensor(StoragePointer storage, DType dtype, Shape shape, Strid
 
 LocalTensor LocalTensor::dense(StoragePointer storage, DType dtype, const Shape& shape,
                                std::int64_t count) {
-  LocalTensor tensor;
-  tensor.view_ = base::Counted<View>(new View);
-  View& view = *tensor.view_;
-  view.numel = count;
-  DT_CHECK(storage && static_cast<std::size_t>(count) <= storage->bytes() / item_size(dtype));
-  view.storage = std::move(storage);
-  view.shape = shape;
-  view.strides = contiguous_strides(shape);
-  view.dtype = dtype;
-  view.is_contiguous = true;
-  return tensor;
+  std::size_t bytes = 0;
+  DT_CHECK(!__builtin_mul_overflow(count, item_size(dtype), &bytes));
+  DT_CHECK(storage && bytes <= storage->bytes());
+  return LocalTensor(base::Counted(new View(std::move(storage), dtype, shape, count)));
 }
 
 void LocalTensor::View::destroy(View* view) noexcept {
@@ -68,9 +61,7 @@ void LocalTensor::View::destroy(View* view) noexcept {
 
 LocalTensor LocalTensor::over(StoragePointer storage) const {
   DT_CHECK(storage && storage->bytes() >= view_->storage->bytes());
-  LocalTensor other;
-  other.view_ = base::Counted<View>(new View(*view_, std::move(storage)));
-  return other;
+  return LocalTensor(base::Counted(new View(*view_, std::move(storage))));
 }
 
 std::int64_t LocalTensor::size(int dim) const {

@@ -12,10 +12,11 @@ namespace {
 /// Eight sizes between a power of two and the next.
 struct SizeClass {
   explicit SizeClass(std::size_t bytes) {
-    const std::size_t step = std::bit_floor(bytes - 1) / 8;
-    const std::size_t steps = (bytes - 1) / step + 1;  // 9 to 16
-    capacity = steps * step;
-    index = static_cast<std::size_t>(std::countr_zero(step) - kLeastShift) * 8 + steps - 9;
+    // Without a division: the step is a power of two.
+    const int shift = std::bit_width(bytes - 1) - 4;
+    const std::size_t steps = ((bytes - 1) >> shift) + 1;  // 9 to 16
+    capacity = steps << shift;
+    index = static_cast<std::size_t>(shift - kLeastShift) * 8 + steps - 9;
   }
   static constexpr int kLeastShift = std::countr_zero(kLeastBytes / 8);
   static constexpr std::size_t kCount = 10 * 8;  // from 1 KiB to 1 MiB

@@ -9,7 +9,7 @@
 
 namespace dtrun::collectives::adapter {
 
-thread_local const HeldOrder* HeldOrder::innermost = nullptr;
+constinit thread_local const HeldOrder* HeldOrder::innermost = nullptr;
 
 void HeldOrder::require_free(const void* group, const Fingerprint& awaited) {
   for (const HeldOrder* held = innermost; held != nullptr; held = held->outer_)

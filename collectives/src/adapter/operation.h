@@ -26,7 +26,7 @@ class HeldOrder {
   static void require_free(const void* group, const Fingerprint& awaited);
 
  private:
-  static thread_local const HeldOrder* innermost;
+  static constinit thread_local const HeldOrder* innermost;
 
   const void* const group_;
   const HeldOrder* const outer_;

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -22,8 +24,17 @@ struct MessageHeader {
   std::uint64_t bytes = 0;
   std::uint64_t lent_at = 0;  ///< where the payload lies in the sender's memory; 0: it follows
   Fingerprint fingerprint;
+
+  /// As it lies there, without making an empty one first.
+  static MessageHeader at(const std::byte* place);
 };
 static_assert(sizeof(MessageHeader) == 88);
+
+inline MessageHeader MessageHeader::at(const std::byte* place) {
+  std::array<std::byte, sizeof(MessageHeader)> raw;
+  std::memcpy(raw.data(), place, raw.size());
+  return std::bit_cast<MessageHeader>(raw);
+}
 
 /// How far a step got.
 struct Progress {
@@ -46,11 +57,9 @@ Progress take_whole_message(ReceiveChannel& channel, std::span<std::byte> target
                             IsAwaited is_awaited) {
   const std::byte* const front = channel.front(sizeof(MessageHeader));
   if (front == nullptr) return {};
-  MessageHeader header;
-  std::memcpy(&header, front, sizeof(header));
-  if (!is_awaited(header)) return {};
-  channel.read_behind(sizeof(header), target);
-  return {sizeof(header) + target.size(), target.size()};
+  if (!is_awaited(MessageHeader::at(front))) return {};
+  channel.read_behind(sizeof(MessageHeader), target);
+  return {sizeof(MessageHeader) + target.size(), target.size()};
 }
 
 class OutgoingMessage {

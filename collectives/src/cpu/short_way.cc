@@ -38,6 +38,8 @@ Collective owned(const CollectiveView& collective, int ranks, Deadline::Duration
   return owned;
 }
 
+const DeliverySteps kNothingDone;
+
 /// Most of them ask the kernel: together they take some tens of microseconds.
 constexpr int kConnectionLooks = 40;
 
@@ -314,38 +316,42 @@ bool GroupEngine::deliver_now(const CollectiveView& collective, Parcels* parcels
 }
 
 bool GroupEngine::pass_one_now(const CollectiveView& collective, Deadline::Duration timeout) {
-  const bool gives = !collective.inputs.empty();
   if (collective.inputs.size() + collective.outputs.size() != 1) return false;
   require_own_process();
-  const Fingerprint& print = collective.fingerprint;
+  const bool gives = !collective.inputs.empty();
   const int peer =
       gives ? collective.peers->of_inputs.front() : collective.peers->of_outputs.front();
   const Buffer& part = gives ? collective.inputs.front() : collective.outputs.front();
   const std::span<std::byte> bytes(static_cast<std::byte*>(part.data), part.bytes());
-  if (bytes.empty() || !channels_.shares_memory(peer)) return false;
+  if (bytes.empty() || bytes.size() > kMostAtOnce || !channels_.shares_memory(peer)) return false;
+  const Fingerprint& print = collective.fingerprint;
   std::shared_ptr<Operation> rest;
   {
     const std::scoped_lock lock(mutex_);
+    if (!is_eventless() || !is_sound() || bytes.size() >= least_lent_in(print.kind)) return false;
     RankRecord& record = world_->record();
     const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
-    if (!is_eventless() || !is_sound() || bytes.size() > kMostAtOnce ||
-        bytes.size() >= least_lent_in(print.kind))
-      return false;
-    SendChannel* const to = gives ? with_room_for(peer, bytes.size()) : nullptr;
-    ReceiveChannel* const from = gives ? nullptr : with_whole_of(peer, bytes.size());
-    if (to == nullptr && from == nullptr) return false;
-    if (gives) DeliverySteps::give_whole(peer, *to, bytes, print, channels_);
-    const bool is_over = gives || DeliverySteps::take_whole(peer, *from, bytes, print, channels_);
-    if (says_ways_) log_way(collective, Way::messages);
+    bool is_over = gives;
+    if (gives) {
+      SendChannel* const to = with_room_for(peer, bytes.size());
+      if (to == nullptr) return false;
+      DeliverySteps::give_whole(peer, *to, bytes, print, channels_);
+    } else {
+      ReceiveChannel* const from = with_whole_of(peer, bytes.size());
+      if (from == nullptr) return false;
+      is_over = DeliverySteps::take_whole(peer, *from, bytes, print, channels_);
+    }
+    if (says_ways_) [[unlikely]]
+      log_way(collective, Way::messages);
     note(print, Lane::prompt);
     if (collective.short_call != nullptr) collective.short_call->count(bytes.size());
     const std::uint64_t number = record.pass(print, recorded_group_, bytes.size(), begun_ns);
-    if (is_over) {
+    if (is_over) [[likely]] {
       meeting(Lane::prompt).pass(print);
       record.passed(number);
       return true;
     }
-    rest = begin_rest(collective, Way::messages, DeliverySteps(), number, timeout);
+    rest = begin_rest(collective, Way::messages, kNothingDone, number, timeout);
   }
   wait(*rest, Deadline::never());
   return true;
@@ -361,9 +367,10 @@ SendChannel* GroupEngine::with_room_for(int peer, std::size_t bytes) {
 ReceiveChannel* GroupEngine::with_whole_of(int peer, std::size_t bytes) {
   ReceiveChannel* const channel = channels_.made_from(peer, Lane::prompt);
   const std::size_t all = sizeof(MessageHeader) + bytes;
-  if (channel == nullptr || all > channel->most_at_once()) return nullptr;
+  if (channel == nullptr) return nullptr;
   if (channel->has(all)) [[likely]]
     return channel;
+  if (all > channel->most_at_once()) return nullptr;
   Looks left = Looks::of_a_collective(world_->crowding(), false);
   do {
     if (!left.again(nullptr)) return nullptr;

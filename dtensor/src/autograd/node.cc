@@ -9,7 +9,7 @@
 
 namespace dtrun::dtensor {
 
-thread_local bool Graph::on_ = true;
+constinit thread_local bool Graph::on_ = true;
 
 Edge Edge::to(const Tensor& input) {
   if (input.requires_grad()) Graph::check_not_stale(input);

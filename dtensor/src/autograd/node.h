@@ -157,7 +157,7 @@ class Graph {
   static bool set_on(bool on) { return std::exchange(on_, on); }
 
  private:
-  static thread_local bool on_;
+  static constinit thread_local bool on_;
 };
 
 }  // namespace dtrun::dtensor

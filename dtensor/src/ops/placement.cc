@@ -104,7 +104,7 @@ StepNode::Backward way_back(const Tensor& x) {
 }
 
 /// What has arrived of x, in the graph.
-inline Tensor arrived(const Tensor& x, Tensor tensor) {
+[[gnu::always_inline]] inline Tensor arrived(const Tensor& x, Tensor tensor) {
   if (!wants_step(x)) return tensor;
   return recorded("redistribute", x, std::move(tensor), way_back(x), PartialGradient::passed_on);
 }
@@ -155,8 +155,8 @@ Tensor Tensor::moved_by(const AskedMove& move, Site site) const {
   return arrived(*this, std::move(tensor));
 }
 
-const KeptCrossing* Tensor::repeated_move(const DeviceMesh& mesh,
-                                          std::span<const Placement> placements) const {
+[[gnu::always_inline]] inline const KeptCrossing* Tensor::repeated_move(
+    const DeviceMesh& mesh, std::span<const Placement> placements) const {
   return RepeatedMove::find(body().repeated.load(std::memory_order_acquire), spec(), mesh,
                             placements);
 }

@@ -6,6 +6,8 @@
 
 #include <fmt/core.h>
 
+#include <array>
+#include <atomic>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,12 +17,23 @@ namespace dtrun::base::log {
 enum class Component { kLauncher, kStore, kRuntime, kCollectives, kDtensor, kTensor };
 enum class Level { kDebug, kInfo, kWarning, kError };
 
+namespace details {
+/// By component, a level below which nothing is written; before anyone has asked the least of all.
+extern constinit std::array<std::atomic<Level>, 6> least;
+bool is_written(Component component, Level level);
+}  // namespace details
+
 /// Text between "dtrun" and the message: "rank 3" gives "[dtrun rank 3 +0.012s W store] ...".
 void set_prefix(std::string prefix);
 /// Re-reads the levels from a text in the syntax above. Unknown names are ignored: TORCH_LOGS has
 /// many.
 void set_levels(std::string_view text);
-bool enabled(Component component, Level level);
+/// Costs one comparison where it is not.
+inline bool enabled(Component component, Level level) {
+  const Level least =
+      details::least[static_cast<std::size_t>(component)].load(std::memory_order_relaxed);
+  return level >= least && details::is_written(component, level);
+}
 
 struct Line {
   Component component;

@@ -34,7 +34,10 @@ class Dims {
     resize_for_overwrite(static_cast<std::size_t>(last - first));
     std::copy(first, last, data_);
   }
-  Dims(const Dims& other) { copy(other); }
+  Dims(const Dims& other) : places_(other.places_), size_(other.size_) {
+    if (!other.is_inline()) [[unlikely]]
+      copy_long(other);
+  }
   Dims(Dims&& other) noexcept { take(other); }
   Dims& operator=(const Dims& other) {
     if (this != &other) copy(other);
@@ -98,17 +101,19 @@ class Dims {
   }
 
  private:
-  bool is_inline() const { return data_ == inline_; }
+  bool is_inline() const { return data_ == places_.values; }
   void release() {
     if (!is_inline()) delete[] data_;
   }
   void copy(const Dims& other) {
     if (is_inline() && other.is_inline()) [[likely]] {
-      // All places, whatever the size: a call of memmove for a few takes longer.
-      std::copy_n(other.inline_, kInline, inline_);
+      places_ = other.places_;
       size_ = other.size_;
       return;
     }
+    copy_long(other);
+  }
+  void copy_long(const Dims& other) {
     resize_for_overwrite(other.size_);
     std::copy(other.begin(), other.end(), data_);
   }
@@ -133,18 +138,23 @@ class Dims {
   }
   /// Of one that owns nothing now.
   void take(Dims& other) {
-    data_ = inline_;
+    data_ = places_.values;
     size_ = std::exchange(other.size_, 0);
     capacity_ = std::exchange(other.capacity_, kInline);
     if (other.is_inline()) {
-      std::copy_n(other.inline_, kInline, inline_);
+      places_ = other.places_;
     } else {
-      data_ = std::exchange(other.data_, other.inline_);
+      data_ = std::exchange(other.data_, other.places_.values);
     }
   }
 
-  std::int64_t inline_[kInline] = {};
-  std::int64_t* data_ = inline_;
+  /// Copied all of them, whatever the size: a call of memmove for a few takes longer.
+  struct Places {
+    std::int64_t values[kInline] = {};
+  };
+
+  Places places_;
+  std::int64_t* data_ = places_.values;
   std::uint32_t size_ = 0;
   std::uint32_t capacity_ = kInline;
 };

@@ -94,6 +94,14 @@ class LocalTensor {
  private:
   struct View : base::Count, base::small_blocks::Object<View> {
     View() = default;
+    /// Contiguous.
+    View(StoragePointer its_storage, DType type, const Shape& its_shape, std::int64_t count)
+        : storage(std::move(its_storage)),
+          shape(its_shape),
+          strides(contiguous_strides(its_shape)),
+          numel(count),
+          dtype(type),
+          is_contiguous(true) {}
     View(const View& like, StoragePointer its_storage)
         : storage(std::move(its_storage)),
           shape(like.shape),
@@ -111,6 +119,8 @@ class LocalTensor {
     DType dtype = DType::f32;
     bool is_contiguous = false;
   };
+
+  explicit LocalTensor(base::Counted<View> view) : view_(std::move(view)) {}
 
   base::Counted<View> view_;
 };
