@@ -19,8 +19,9 @@ struct AttentionOptions {
   bool enable_gqa = false;
 };
 /// softmax(query key^T * scale + mask) value: [..., L, E], [..., S, E], [..., S, Ev] -> [..., L,
-/// Ev]. A query that sees no key gets 0, as in PyTorch. Memory grows with L + S. It grows with L *
-/// S on CUDA, with dropout, with a mask that wants a gradient, and with create_graph.
+/// Ev]. A query that sees no key gets 0, as in PyTorch. Memory grows with L + S, on
+/// CUDA as well. It grows with L * S with dropout, with a mask that wants a gradient, and with
+/// create_graph.
 /// @throws Error kInvalidArgument for shapes that do not fit, and a mask beside is_causal
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const AttentionOptions& options = {});
