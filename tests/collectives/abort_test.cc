@@ -34,6 +34,7 @@ class AbortTest : public testing::TestWithParam<std::string> {
  protected:
   static test::RankOptions options() {
     if (GetParam() == "tcp") return {.transport = Transport::tcp};
+    if (GetParam() == "mixed") return {.machines = {2}};
     return {.backend = GetParam()};
   }
 };
@@ -99,7 +100,7 @@ TEST_P(AbortTest, ASubgroupIsAGroupOfItsOwn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, AbortTest, testing::ValuesIn([] {
-                           std::vector<std::string> names{"cpu", "tcp"};
+                           std::vector<std::string> names{"cpu", "tcp", "mixed"};
                            if (is_backend_available("gloo")) names.emplace_back("gloo");
                            return names;
                          }()),

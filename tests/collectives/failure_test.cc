@@ -49,6 +49,18 @@ struct Reach {
   std::string name;
   Transport transport;
   int connections_per_peer = 1;
+  std::vector<int> machines = {};
+  /// Whether the two ranks share memory.
+  bool shares_memory(int a, int b) const {
+    if (transport == Transport::tcp) return false;
+    int machine_of[2] = {}, last = 0;
+    for (const int ranks : machines) {
+      last += ranks;
+      machine_of[0] += a >= last ? 1 : 0;
+      machine_of[1] += b >= last ? 1 : 0;
+    }
+    return machine_of[0] == machine_of[1];
+  }
 };
 
 class FailureTest : public testing::TestWithParam<Reach> {
@@ -56,6 +68,7 @@ class FailureTest : public testing::TestWithParam<Reach> {
   test::RankOptions options(Deadline::Duration timeout = seconds(60)) const {
     return {.transport = GetParam().transport,
             .timeout = timeout,
+            .machines = GetParam().machines,
             .connections_per_peer = GetParam().connections_per_peer};
   }
 };
@@ -66,7 +79,7 @@ void all_reduce_without_end(const ProcessGroup& group, std::int64_t count) {
 }
 
 TEST_P(FailureTest, AKilledRankIsNamedByEverySurvivor) {
-  for (const std::int64_t count : {1, 1000000}) {
+  for (const std::int64_t count : {7, 1'000'000}) {
     RankProcesses ranks(4, options(), Guard::none, [count](const ProcessGroup& group) {
       if (group.rank() != 2) all_reduce_without_end(group, count);
       const LocalTensor tensor = tensors::ones({count});
@@ -266,8 +279,10 @@ TEST_P(FailureTest, AStoppedRankIsNamedWithWhereItIs) {
         << ended.thrown->text;
     EXPECT_TRUE(contains(ended.thrown->text, "of group 'world' for rank 1")) << ended.thrown->text;
     EXPECT_TRUE(contains(ended.thrown->text, "rank 1 (pid " + std::to_string(ranks.pid(1))));
-    // A stopped rank's board can be read on its machine; over TCP it does not answer.
-    EXPECT_TRUE(contains(ended.thrown->text, GetParam().transport == Transport::automatic
+    // A stopped rank's board can be read on its machine; over TCP it does not answer. The first
+    // that has waited for long enough tells the others.
+    const int waited = ended.thrown->text.starts_with("rank 0 waited") ? 0 : 2;
+    EXPECT_TRUE(contains(ended.thrown->text, GetParam().shares_memory(waited, 1)
                                                  ? "is in recv #1 (f32 x 1, peer "
                                                  : "is not answering"))
         << ended.thrown->text;
@@ -373,7 +388,7 @@ TEST_P(FailureTest, ExitingWithoutAGoodbyeIsAFailureToo) {
   EXPECT_EQ(ended.thrown->code, ErrorCode::kPeerFailed);
   EXPECT_TRUE(contains(ended.thrown->text, "rank 1 (pid ")) << ended.thrown->text;
   // Over TCP it may not have answered before it ended.
-  if (GetParam().transport == Transport::automatic) {
+  if (GetParam().shares_memory(0, 1)) {
     EXPECT_TRUE(contains(ended.thrown->text, "it was in no collective yet")) << ended.thrown->text;
   }
 }
@@ -588,7 +603,9 @@ TEST_P(FailureTest, ARankThatCannotWatchTheOthersFailsItsGroupsAndLives) {
 INSTANTIATE_TEST_SUITE_P(Transports, FailureTest,
                          testing::Values(Reach{"Automatic", Transport::automatic},
                                          Reach{"Tcp", Transport::tcp},
-                                         Reach{"TcpOnFourConnections", Transport::tcp, 4}),
+                                         Reach{"TcpOnFourConnections", Transport::tcp, 4},
+                                         Reach{"OneAndTheRest", Transport::automatic, 1, {1}},
+                                         Reach{"TwoAndTheRest", Transport::automatic, 1, {2}}),
                          [](const auto& tested) { return tested.param.name; });
 
 struct Connections {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "dtrun/collectives/available_backends.h"
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/tensor/ops.h"
 #include "support/rank_threads.h"
@@ -212,19 +213,28 @@ TEST(TimeoutTest, AMissingRankIsNamedOnEveryRankAndToldToTheLateOne) {
   }
 }
 
-TEST(TimeoutTest, AGroupsOwnCanBeChangedAndGoesToItsSplits) {
-  const auto thrown = run_failing_ranks(2, {}, [](const ProcessGroup& group) {
+class OwnTimeoutTest : public testing::TestWithParam<std::string> {
+ protected:
+  static test::RankOptions options() {
+    if (GetParam() == "tcp") return {.transport = Transport::tcp};
+    if (GetParam() == "mixed") return {.machines = {1}};
+    return {.backend = GetParam()};
+  }
+};
+
+TEST_P(OwnTimeoutTest, AGroupsOwnCanBeChangedAndGoesToItsSplits) {
+  const auto thrown = run_failing_ranks(3, options(), [](const ProcessGroup& group) {
     const std::optional<Error> error = error_of([&] { group.set_timeout(milliseconds(0)); });
     ASSERT_TRUE(error.has_value());
     EXPECT_EQ(error->code(), ErrorCode::kInvalidArgument);
     EXPECT_TRUE(contains(error->what(), "the timeout of group 'world' is 0 s")) << error->what();
     group.set_timeout(milliseconds(500));
-    const ProcessGroup pair = group.split({{0, 1}}, "pair");
-    EXPECT_EQ(pair.timeout(), milliseconds(500));
-    pair.set_timeout(seconds(30));
+    const ProcessGroup all = group.split({{0, 1, 2}}, "all");
+    EXPECT_EQ(all.timeout(), milliseconds(500));
+    all.set_timeout(seconds(30));
     EXPECT_EQ(group.timeout(), milliseconds(500));
     if (group.rank() == 1) {
-      // A call's own goes first: it comes when the other has given up.
+      // A call's own goes first: it comes when the others have given up.
       const std::optional<Error> late =
           error_of([&] { group.recv(ones({1}), 0, 0, {.timeout = seconds(60)}); });
       ASSERT_TRUE(late.has_value());
@@ -237,6 +247,13 @@ TEST(TimeoutTest, AGroupsOwnCanBeChangedAndGoesToItsSplits) {
     EXPECT_TRUE(contains(mine->text, "of group 'world' for rank 1")) << mine->text;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(, OwnTimeoutTest, testing::ValuesIn([] {
+                           std::vector<std::string> names{"cpu", "tcp", "mixed"};
+                           if (is_backend_available("gloo")) names.emplace_back("gloo");
+                           return names;
+                         }()),
+                         [](const auto& tested) { return tested.param; });
 
 TEST(PremulSumTest, AFactorIsNeededThereAndNowhereElse) {
   run_ranks(1, [](const ProcessGroup& group) {

@@ -1,6 +1,8 @@
 // The barrier that says who did not come.
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/tensor/ops.h"
 #include "support/rank_threads.h"
@@ -17,9 +19,13 @@ using test::Thrown;
 using testing_support::contains;
 using testing_support::error_of;
 
-class MonitoredBarrierTest : public testing::TestWithParam<Transport> {
+class MonitoredBarrierTest : public testing::TestWithParam<std::string> {
  protected:
-  test::RankOptions options() const { return {.transport = GetParam()}; }
+  static test::RankOptions options() {
+    if (GetParam() == "Tcp") return {.transport = Transport::tcp};
+    if (GetParam() == "Mixed") return {.machines = {1}};
+    return {};
+  }
 };
 
 TEST_P(MonitoredBarrierTest, AllGoOnTogether) {
@@ -123,10 +129,8 @@ TEST_P(MonitoredBarrierTest, ATimeoutOfNothingIsRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, MonitoredBarrierTest,
-                         testing::Values(Transport::automatic, Transport::tcp),
-                         [](const testing::TestParamInfo<Transport>& tested) {
-                           return std::string(tested.param == Transport::tcp ? "Tcp" : "Automatic");
-                         });
+                         testing::Values("Automatic", "Tcp", "Mixed"),
+                         [](const auto& tested) { return tested.param; });
 
 }  // namespace
 }  // namespace dtrun::collectives

@@ -112,6 +112,18 @@ TEST_F(MpiTest, EveryRankIsToldWhyAGroupHasFailed) {
   }
 }
 
+TEST_F(MpiTest, AGroupHasATimeoutOfItsOwnCanBeAbortedAndGoesOnWithoutARank) {
+  const CommandResult result = run_command(mpirun(3, {kRank, "ends"}));
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  const std::pair<int, const char*> expected[] = {
+      {3, "of group 'own timeout' for rank 1"},
+      {3, "rank 1 has aborted group 'abort': the loss is nan"},
+      {2, ", shrink: rank 1 has aborted group 'shrink': try again"},
+      {2, ", shrunk: mpi of 2: 2"}};
+  for (const auto& [ranks, text] : expected)
+    EXPECT_EQ(count_lines(result, text), ranks) << text << "\n" << result.describe();
+}
+
 // mpirun ends the others, often before they can say anything.
 TEST_F(MpiTest, AKilledRankEndsTheJob) {
   const CommandResult result = run_command(mpirun(3, {kRank, "kill"}));

@@ -17,6 +17,7 @@ Subject simulated_nccl() {
     subject.worlds = {2};
   subject.breadth = Breadth::small;
   subject.any_source = false;
+  subject.tags = false;
   subject.supports = [](OpKind kind, DType dtype, ReduceOp op) {
     const bool reduces =
         kind == OpKind::all_reduce || kind == OpKind::reduce || kind == OpKind::reduce_scatter;
@@ -43,6 +44,9 @@ TEST(NcclConformanceTest, ReductionsAreThoseOfTheReference) {
 }
 TEST(NcclConformanceTest, PiecesComeWhereTheyBelong) {
   run_part(simulated_nccl(), Part::pieces);
+}
+TEST(NcclConformanceTest, MessagesComeWhole) {
+  run_part(simulated_nccl(), Part::messages);
 }
 TEST(NcclConformanceTest, GroupsWorkSideBySide) {
   run_part(simulated_nccl(), Part::groups);

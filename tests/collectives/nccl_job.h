@@ -61,10 +61,22 @@ struct NcclJob {
   tensors::DeviceType tensors_of = tensors::DeviceType::cuda;
 
   std::unique_ptr<Backend> backend(int rank) {
+    NcclGroupSpec spec;
+    spec.name = "world";
+    spec.rank = rank;
+    spec.timeout = timeout;
+    spec.global_ranks.resize(static_cast<std::size_t>(size));
+    std::iota(spec.global_ranks.begin(), spec.global_ranks.end(), 0);
+    return backend(std::move(spec), store);
+  }
+
+  /// Of some of the ranks, as make_nccl_backend() makes it.
+  std::unique_ptr<Backend> backend(NcclGroupSpec spec, std::shared_ptr<rendezvous::Store> meeting) {
+    const int rank = spec.global_ranks[static_cast<std::size_t>(spec.rank)];
     const std::shared_ptr<NcclWorld> world = make_world();
     world->nccl = simulation.nccl_of(rank);
     world->device = simulation.device_of(rank);
-    world->store = store;
+    world->store = std::move(meeting);
     world->job_page = job_page;
     world->record = std::make_shared<collectives::RankRecord>(job_page, rank);
     records[static_cast<std::size_t>(rank)] = world->record;
@@ -75,13 +87,7 @@ struct NcclJob {
     world->compare_calls = compare_calls;
     world->abort_patience = abort_patience.value_or(world->abort_patience);
     world->quiet_patience = quiet_patience.value_or(world->quiet_patience);
-    NcclGroupSpec spec;
     spec.key = "nccl";
-    spec.name = "world";
-    spec.rank = rank;
-    spec.timeout = timeout;
-    spec.global_ranks.resize(static_cast<std::size_t>(size));
-    std::iota(spec.global_ranks.begin(), spec.global_ranks.end(), 0);
     return std::make_unique<NcclBackend>(std::make_shared<NcclGroup>(world, std::move(spec)));
   }
 

@@ -64,6 +64,7 @@ class DeathTest : public testing::TestWithParam<std::string> {
  protected:
   static test::RankOptions options() {
     if (GetParam() == "tcp") return {.transport = Transport::tcp};
+    if (GetParam() == "mixed") return {.machines = {2}};
     return {.backend = GetParam()};
   }
 };
@@ -113,7 +114,7 @@ TEST_P(DeathTest, OneAfterTheOther) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shrink, DeathTest, testing::ValuesIn([] {
-                           std::vector<std::string> names{"cpu", "tcp"};
+                           std::vector<std::string> names{"cpu", "tcp", "mixed"};
                            if (is_backend_available("gloo")) names.emplace_back("gloo");
                            return names;
                          }()),

@@ -26,12 +26,18 @@ if(DTRUN_HAVE_GLOO)
   set(gloo_tests gloo gloo_conformance)
   set(gloo_files ${PROJECT_SOURCE_DIR}/collectives/src/gloo/held_pipe_signal.cc)
 endif()
-# Ranks are threads.
+# Ranks are threads. The promise is a thousand ranks killed inside collectives: the long form keeps it, every run shows a part.
+set(kills 44)
+if(NOT DTRUN_SANITIZE STREQUAL "")
+  set(kills 11)
+endif()
 dtrun_test(collectives/rank_tests LINKS dtrun_conformance dtrun_nccl_simulation dtrun_test_vectors PROCESSORS 2
-  SOURCES abort call_counters commons_door conformance cpu_parts cpu_share crowd direct disagreement failure group_calls group_table lanes lifelines monitored_barrier nccl_batch nccl_blocking nccl_conformance nccl_failure nccl_record
-    nccl_state overlap parcels process_group register_backend ring run_ahead shared_tensors short_messages shrink single_copy staged striped_channel subgroup tcp_channel vectors work ${gloo_tests} WITH ${gloo_files})
+  SOURCES abort call_counters commons_door conformance cpu_parts cpu_share crowd direct disagreement failure group_calls group_table kills lanes lifelines monitored_barrier nccl_batch nccl_blocking nccl_conformance nccl_failure nccl_group nccl_record
+    nccl_state overlap parcels process_group register_backend ring run_ahead shared_tensors short_messages shrink single_copy staged striped_channel subgroup tcp_channel vectors work ${gloo_tests} WITH ${gloo_files}
+  DEFINITIONS DTRUN_COLLECTIVE_KILLS=${kills} DTRUN_COLLECTIVE_KILL_SEED=1)
 if(DTRUN_LONG_TESTS AND DTRUN_SANITIZE STREQUAL "")
-  dtrun_test(collectives/long_tests LINKS dtrun_rank_support PROCESSORS 2 LABEL long TIMEOUT 600 COMPUTES SOURCES huge)
+  dtrun_test(collectives/long_tests LINKS dtrun_rank_support PROCESSORS 2 LABEL long TIMEOUT 600 COMPUTES SOURCES huge kills
+    DEFINITIONS DTRUN_COLLECTIVE_KILLS=1000 DTRUN_COLLECTIVE_KILL_SEED=2)
 endif()
 # Programs that scripts/gpu-check takes to a machine with a GPU.
 dtrun_test(collectives/nccl_test LINKS dtrun_rank_support SOURCES nccl)

@@ -2,9 +2,16 @@
 // with which exit code, and how soon.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 
+#include <chrono>
+#include <cstdio>
 #include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
 
 #include "launcher/living_processes.h"
 #include "runtime/programs.h"
@@ -38,12 +45,41 @@ CommandResult run_job(std::vector<std::string> arguments, const std::string& exi
   return run_command(command, options);
 }
 
-TEST(JobKillTest, ARankKilledInsideAnAllReduceIsTheOneReported) {
-  for (int run = 0; run < DTRUN_RANK_KILLS; ++run) {
-    const CommandResult result = run_job({"kill-in-collective"});
+/// What it says after "(pid " once it has reduced.
+pid_t pid_of_rank(Command& job, int rank) {
+  const std::string words = "rank " + std::to_string(rank) + " (pid ";
+  const std::optional<std::string> line = job.next_line(words);
+  return line ? std::stoi(line->substr(words.size())) : 0;
+}
+
+// From outside, at any moment of all_reduce after all_reduce: short and long ones, through shared
+// memory, by TCP alone, and by both.
+TEST(JobKillTest, ARankKilledDuringAllReducesIsTheOneReportedAndNothingIsLeft) {
+  constexpr unsigned kSeed = 1;
+  constexpr unsigned kLongestDelay = 5000;  // us
+  const std::string elements[] = {"1", "4000", "16384", "300000"};
+  const std::string ranks_of_a_machine[] = {"4", "1", "2"};
+  std::printf("%d kills, seed %u\n", DTRUN_RANK_KILLS, kSeed);
+  std::mt19937 random(kSeed);
+  for (unsigned run = 0; run < DTRUN_RANK_KILLS; ++run) {
+    const auto victim = static_cast<int>(random() % 4);
+    const std::chrono::microseconds delay(random() % kLongestDelay);
+    const std::string token = launcher::unique_token();
+    Command job({kDtrun, "--nproc_per_node=4", kMisbehave, "loop", "2", token, elements[run % 4],
+                 ranks_of_a_machine[run % 3]});
+    const pid_t pid = pid_of_rank(job, victim);
+    ASSERT_GT(pid, 0) << "run " << run << ": " << job.finish().describe();
+    const auto moment = std::chrono::steady_clock::now() + delay;
+    while (std::chrono::steady_clock::now() < moment) ::sched_yield();
+    ASSERT_EQ(::kill(pid, SIGKILL), 0);
+    const CommandResult result = job.finish();
+    const std::string number = std::to_string(victim);
     ASSERT_EQ(result.exit_code, 137) << "run " << run << ": " << result.describe();
-    ASSERT_THAT(result.err, HasSubstr("rank      : 2 (local_rank: 2)"));
-    ASSERT_THAT(result.err, HasSubstr("SIGKILL"));
+    ASSERT_THAT(result.err, HasSubstr("rank      : " + number + " (local_rank: " + number + ")"))
+        << "run " << run;
+    ASSERT_THAT(result.err, HasSubstr("SIGKILL")) << "run " << run;
+    ASSERT_TRUE(launcher::all_gone_within(token, testing_support::kPatience))
+        << "run " << run << ": " << launcher::describe_processes_with(token);
   }
 }
 

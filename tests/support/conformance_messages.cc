@@ -25,18 +25,19 @@ void RankCases::batch(const Setting& setting) {
   std::vector<P2POp> operations;
   std::vector<LocalTensor> incoming;
   std::vector<int> sources;
+  const std::uint32_t tag = subject_.tags ? 3 : 0;
   // Sends first on even ranks, receives first on the others: the order must not matter.
   for (const int turn : {0, 1})
     for (int peer = 0; peer < size_; ++peer) {
       if (peer == rank_) continue;
       if ((rank_ + turn) % 2 == 0) {
-        operations.push_back(
-            {P2POp::Kind::send, make(setting, values_of(dtype, op, rank_, count, peer)), peer, 3});
+        operations.push_back({P2POp::Kind::send,
+                              make(setting, values_of(dtype, op, rank_, count, peer)), peer, tag});
         continue;
       }
       incoming.push_back(blank(setting, count));
       sources.push_back(peer);
-      operations.push_back({P2POp::Kind::receive, incoming.back(), peer, 3});
+      operations.push_back({P2POp::Kind::receive, incoming.back(), peer, tag});
     }
   const std::vector<Work> works = group_.batch_isend_irecv(operations);
   if (works.size() != operations.size()) report("batch", setting, "has not one Work each");

@@ -119,7 +119,7 @@ void run_messages(const Subject& subject, const ProcessGroup& group) {
         const Setting setting{dtype, ReduceOp::sum, count, layout, Mode::async};
         rank.ring(setting);
         rank.batch(setting);
-        rank.tags(setting);
+        if (subject.tags) rank.tags(setting);
         if (subject.any_source) rank.any_source(setting);
       }
 }

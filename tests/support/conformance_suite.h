@@ -51,6 +51,8 @@ struct Subject {
   std::function<tensors::Device(int rank)> device = [](int) { return tensors::kCpu; };
   /// Receives from any rank, which some libraries have no word for.
   bool any_source = true;
+  /// Messages that are told apart by numbers, and overtake one another.
+  bool tags = true;
   Breadth breadth = build_breadth();
   /// Larger worlds are left out where a sanitizer makes them dear.
   int most_sanitized_ranks = 3;

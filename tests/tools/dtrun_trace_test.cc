@@ -25,6 +25,43 @@ using Words = std::vector<std::string>;
 namespace fs = std::filesystem;
 namespace json = boost::json;
 
+/// What the document "Trace Event Format" demands of the events that dtrun writes: complete ones
+/// (X), flows (s, t, f) and metadata (M).
+void expect_event_format(const json::object& event) {
+  SCOPED_TRACE(json::serialize(event));
+  ASSERT_TRUE(event.contains("ph") && event.contains("pid") && event.contains("tid") &&
+              event.contains("name"));
+  EXPECT_TRUE(event.at("pid").is_int64() && event.at("tid").is_int64());
+  ASSERT_TRUE(event.at("name").is_string());
+  ASSERT_TRUE(event.at("ph").is_string());
+  const json::string& phase = event.at("ph").as_string();
+  if (phase == "M") {
+    const json::string& name = event.at("name").as_string();
+    const json::object& args = event.at("args").as_object();
+    if (name == "thread_sort_index") {
+      EXPECT_TRUE(args.at("sort_index").is_int64());
+    } else {
+      EXPECT_TRUE(name == "process_name" || name == "thread_name");
+      EXPECT_TRUE(args.at("name").is_string());
+    }
+    return;
+  }
+  EXPECT_TRUE(event.at("cat").is_string() && event.at("ts").is_number());
+  EXPECT_GE(event.at("ts").to_number<double>(), 0);
+  if (phase == "X") {
+    EXPECT_GE(event.at("dur").to_number<double>(), 0);
+    EXPECT_TRUE(event.at("args").is_object());
+    return;
+  }
+  EXPECT_TRUE(phase == "s" || phase == "t" || phase == "f");
+  EXPECT_TRUE(event.contains("id"));
+  // Else an arrow ends at the next slice that begins, not at the one that is open there.
+  EXPECT_EQ(event.contains("bp"), phase == "f");
+  if (phase == "f") {
+    EXPECT_EQ(event.at("bp").as_string(), "e");
+  }
+}
+
 /// A trace's file. Whatever it holds, it is in order and well-formed.
 class TraceDocument {
  public:
@@ -39,9 +76,11 @@ class TraceDocument {
 
   explicit TraceDocument(const std::string& path)
       : document_(base::parse_json(content_of(path), path)) {
+    EXPECT_EQ(text(document_.at("displayTimeUnit")), "ns");
     double latest = -1e300;
     for (const json::value& value : document_.at("traceEvents").as_array()) {
       const json::object& event = value.as_object();
+      expect_event_format(event);
       const std::string kind = text(event.at("ph"));
       const Thread thread{event.at("pid").as_int64(), event.at("tid").as_int64()};
       if (kind == "M") {
@@ -56,7 +95,8 @@ class TraceDocument {
       if (kind == "X")
         add_slice(event, thread);
       else
-        arrows_[event.at("id").to_number<int>()].push_back({kind, thread, ns(at)});
+        arrows_[event.at("id").to_number<int>()].push_back(
+            {kind, text(event.at("name")) + "/" + text(event.at("cat")), thread, ns(at)});
     }
     expect_nested();
     expect_arrows();
@@ -88,6 +128,7 @@ class TraceDocument {
   using Thread = std::pair<std::int64_t, std::int64_t>;
   struct Arrow {
     std::string kind;
+    std::string name;  ///< with the category
     Thread thread;
     std::int64_t at_ns;
   };
@@ -119,6 +160,8 @@ class TraceDocument {
     for (const auto& [id, parts] : arrows_) {
       ASSERT_GE(parts.size(), 2U);
       for (std::size_t i = 0; i < parts.size(); ++i) {
+        // Only parts that agree in all three are joined.
+        EXPECT_EQ(parts[i].name, parts[0].name) << "arrow " << id;
         EXPECT_EQ(parts[i].kind, i == 0 ? "s" : i + 1 == parts.size() ? "f" : "t");
         const auto holds = [&](const auto& slice) {
           return slice.first <= parts[i].at_ns && parts[i].at_ns <= slice.second;

@@ -55,6 +55,10 @@ class Operation : public Work::State {
   void wait(base::Deadline deadline) override;
   bool is_completed() override;
   std::exception_ptr exception() override;
+  /// NCCL receives from a rank that the call names.
+  int source_rank() override {
+    return call.fingerprint.kind == OpKind::receive ? call.fingerprint.root : -1;
+  }
 
   const Fingerprint& fingerprint() const { return call.fingerprint; }
   /// It is over, which is_completed() must not have said yet. @return as Work::State::settle

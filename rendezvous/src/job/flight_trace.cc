@@ -58,19 +58,21 @@ class RankLines {
       const HistoryEntry& entry = rank_.operations[i];
       const int thread = thread_of(entry, heads);
       const std::int64_t begin = entry.operation.started_ns, end = end_of(entry, rank_.until_ns);
+      const char* const category = is_message(entry) ? "message" : "collective";
       events.push_back({begin, 0,
                         base::trace_slice({.name = entry.operation.name,
-                                           .category = is_message(entry) ? "message" : "collective",
+                                           .category = category,
                                            .process = rank_.rank,
                                            .thread = thread,
                                            .begin_ns = begin,
                                            .end_ns = end,
                                            .arguments = arguments_of(entry, i)})});
+      // Perfetto joins parts that have one id, category and name: a send and its receive, too.
       if (const std::optional<CallPart> part = calls_.part_of({index_, i}))
         events.push_back({part->at_ns, 1,
                           base::trace_arrow({.part = part->arrow,
                                              .id = part->call,
-                                             .name = entry.operation.name,
+                                             .name = category,
                                              .process = rank_.rank,
                                              .thread = thread,
                                              .at_ns = part->at_ns})});

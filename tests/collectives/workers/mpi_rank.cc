@@ -104,6 +104,37 @@ void play_failures() {
   });
 }
 
+void play_own_timeout_abort_and_shrink() {
+  constexpr milliseconds kLong(30000);
+  play("own timeout", kLong, [](const ProcessGroup& group) {
+    group.set_timeout(milliseconds(600));
+    if (group.rank() != 1) return void(group.all_reduce(ones(3)));
+    group.recv(ones(1), -1, 3, {.timeout = kLong});
+  });
+  play("abort", kLong, [](const ProcessGroup& group) {
+    const tensors::LocalTensor word = ones(1);
+    if (group.rank() != 1) group.send(word, 1);
+    for (const int peer : {0, 2})
+      if (group.rank() == 1) group.recv(word, peer);
+    if (group.rank() == 1) group.abort("the loss is nan");
+    group.all_reduce(ones(3));
+  });
+  play("shrink", kLong, [](const ProcessGroup& group) {
+    group.all_reduce(ones(3));
+    if (group.rank() == 1) return group.abort("try again");
+    try {
+      group.barrier();
+    } catch (const Error& error) {
+      std::printf("rank %d, shrink: %s\n", group.rank(), in_one_line(error).c_str());
+    }
+    const ProcessGroup rest = group.shrink({.excluded_ranks = {1}});
+    const tensors::LocalTensor sum = ones(3);
+    rest.all_reduce(sum);
+    std::printf("rank %d, shrunk: %s of %d: %g\n", group.rank(), rest.backend_name().c_str(),
+                rest.size(), sum.to_vector()[2]);
+  });
+}
+
 void play_words() {
   play("words", milliseconds(1000), [](const ProcessGroup&) {
     mpi::MpiProcess::get().require(MPI_ERR_TRUNCATE, "MPI_Nothing");
@@ -149,6 +180,7 @@ int use(const std::string& what, runtime::InitOptions options) {
     the_world = &worker.world();
     if (what == "conformance") return RUN_ALL_TESTS();
     if (what == "failures") play_failures();
+    if (what == "ends") play_own_timeout_abort_and_shrink();
     if (what == "words") play_words();
     if (what == "kill") kill_one();
     if (what == "subgroup") subgroups_over_mpi();

@@ -25,8 +25,8 @@ std::string trace_slice(const TraceSlice& slice);
 struct TraceArrow {
   enum class Part : char { start = 's', step = 't', end = 'f' };
   Part part = Part::start;
-  std::uint64_t id = 0;  ///< the same for all parts of an arrow
-  std::string_view name;
+  std::uint64_t id = 0;   ///< the same for all parts of an arrow
+  std::string_view name;  ///< the same, too: Perfetto joins parts that have both in common
   int process = 0;
   int thread = 0;
   std::int64_t at_ns = 0;
