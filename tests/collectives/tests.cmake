@@ -19,7 +19,7 @@ add_library(dtrun_nccl_simulation STATIC collectives/nccl_simulation.cc collecti
 target_include_directories(dtrun_nccl_simulation PUBLIC ${PROJECT_SOURCE_DIR}/collectives/src)
 target_link_libraries(dtrun_nccl_simulation PUBLIC dtrun_rank_support dtrun::collectives PRIVATE dtrun_flags)
 
-dtrun_test(collectives/tests LINKS dtrun_rank_support SOURCES algorithm backend_spec cost_table deliveries doorbell fingerprint large_copy membership payload_ring progress_thread schedule)
+dtrun_test(collectives/tests LINKS dtrun_rank_support SOURCES algorithm backend_spec copy_pace cost_table deliveries doorbell fingerprint large_copy membership payload_ring progress_thread schedule)
 set(gloo_tests)
 set(gloo_files)
 if(DTRUN_HAVE_GLOO)

@@ -1,5 +1,6 @@
 #include "large_copy.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -35,20 +36,24 @@ std::size_t stream(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 }  // namespace
 
-void copy_large(void* to, const void* from, std::size_t bytes) {
+void copy_around(void* to, const void* from, std::size_t bytes) {
   auto* target = static_cast<std::byte*>(to);
   const auto* source = static_cast<const std::byte*>(from);
 #if defined(__SSE2__)
-  if (bytes >= kStreamedBytes) {
-    const std::size_t lead = (0 - reinterpret_cast<std::uintptr_t>(to)) % kLine;
-    std::memcpy(target, source, lead);
-    const std::size_t done = lead + stream(target + lead, source + lead, bytes - lead);
-    target += done;
-    source += done;
-    bytes -= done;
-  }
+  const std::size_t lead =
+      std::min<std::size_t>((0 - reinterpret_cast<std::uintptr_t>(to)) % kLine, bytes);
+  std::memcpy(target, source, lead);
+  const std::size_t done = lead + stream(target + lead, source + lead, bytes - lead);
+  target += done;
+  source += done;
+  bytes -= done;
 #endif
   std::memcpy(target, source, bytes);
+}
+
+void copy_large(void* to, const void* from, std::size_t bytes) {
+  if (bytes >= kStreamedBytes) return copy_around(to, from, bytes);
+  std::memcpy(to, from, bytes);
 }
 
 }  // namespace dtrun::collectives::cpu

@@ -1,5 +1,6 @@
-// copy_large(): memcpy of what no cache holds. From kStreamedBytes on it writes around the caches:
-// a line that is written whole need not be read first, and what lies in the caches stays there.
+// copy_around(): memcpy that writes around the caches: a line that is written whole need not be
+// read first, or taken from other cores, and what lies in the caches stays there. copy_large() does
+// so with what no cache holds.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +11,8 @@ namespace dtrun::collectives::cpu {
 inline constexpr std::size_t kStreamedBytes = 8 << 20;
 
 /// As memcpy(). What was copied is seen by whoever sees a later release store of this thread.
+void copy_around(void* to, const void* from, std::size_t bytes);
+/// The same from kStreamedBytes on.
 void copy_large(void* to, const void* from, std::size_t bytes);
 
 }  // namespace dtrun::collectives::cpu

@@ -32,6 +32,7 @@
 #include "dtrun/collectives/fingerprint.h"
 #include "group_table.h"
 #include "payload_ring.h"
+#include "shared_copy.h"
 #include "world.h"
 
 namespace dtrun::collectives::cpu {
@@ -165,6 +166,10 @@ class Meeting {
     if (possible()) hash(fingerprint);
   }
 
+  /// Into payload() or stage(). @param bytes that SharedCopy::is_for()
+  void copy_long(std::byte* to, const std::byte* from, std::size_t bytes) {
+    copies_.copy(to, from, bytes);
+  }
   TransportCounters& counters() { return counters_; }
 
  private:
@@ -261,6 +266,7 @@ class Meeting {
   std::size_t place_in_half_ = 0;         ///< of this step
   std::array<std::size_t, 2> ends_ = {};  ///< of each half: where its last step ends
   std::uint64_t hash_ = 0;                ///< of all collectives so far
+  SharedCopy copies_;
   TransportCounters counters_;
 };
 

@@ -28,12 +28,19 @@ std::size_t untold_bytes(const RingHeader& ring) {
 }
 }  // namespace
 
+void RingSendChannel::copy(std::byte* to, Bytes bytes) {
+  if (SharedCopy::is_for(bytes.size())) {
+    copies_.copy(to, bytes.data(), bytes.size());
+  } else if (!bytes.empty()) {
+    std::memcpy(to, bytes.data(), bytes.size());
+  }
+}
+
 std::size_t RingSendChannel::put(Bytes bytes) {
   const std::size_t position = written_ & (ring_.capacity - 1);
   const std::size_t until_end = std::min<std::size_t>(bytes.size(), ring_.capacity - position);
-  if (until_end != 0) std::memcpy(ring_.bytes() + position, bytes.data(), until_end);
-  if (until_end != bytes.size())
-    std::memcpy(ring_.bytes(), bytes.data() + until_end, bytes.size() - until_end);
+  copy(ring_.bytes() + position, bytes.first(until_end));
+  copy(ring_.bytes(), bytes.subspan(until_end));
   written_ += bytes.size();
   return bytes.size();
 }

@@ -13,6 +13,7 @@
 #include "channel.h"
 #include "doorbell.h"
 #include "peer_memory.h"
+#include "shared_copy.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -60,6 +61,7 @@ class RingSendChannel : public SendChannel {
 
  private:
   std::size_t put(Bytes bytes);
+  void copy(std::byte* to, Bytes bytes);
   void tell_written();
   void claim_next_lines() const;
 
@@ -70,6 +72,7 @@ class RingSendChannel : public SendChannel {
   std::uint32_t told_ = 0;  ///< the last mark's number
   std::uint64_t read_ = 0;  ///< as last seen
   std::uint64_t lent_ = 0;
+  SharedCopy copies_;
 };
 
 class RingReceiveChannel : public ReceiveChannel {

@@ -44,7 +44,11 @@ template <typename Plan>
                        int readers) __attribute__((always_inline)) {
     const std::size_t bytes = bytes_of(plan, piece);
     if (bytes == 0) return;
-    copy_bytes(area + plan.offset_of(place, plan.rank()), at(plan, from, piece), bytes);
+    std::byte* const to = area + plan.offset_of(place, plan.rank());
+    if (SharedCopy::is_for(bytes)) [[unlikely]]
+      meeting.copy_long(to, at(plan, from, piece), bytes);
+    else
+      copy_bytes(to, at(plan, from, piece), bytes);
     meeting.counters().shared_memory_bytes_sent += bytes * static_cast<std::size_t>(readers);
   };
   plan.for_each_laid(step, put);
