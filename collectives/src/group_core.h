@@ -132,11 +132,6 @@ class GroupCore {
     std::vector<int> survivors;  ///< of the last one that went well; empty: there was none
   };
   Shrinks& shrinks() { return shrinks_; }
-  /// Of messages from that rank that batches have received at once; null: none has.
-  std::shared_ptr<Work::State>& received_from(int rank) {
-    received_.resize(static_cast<std::size_t>(size_));
-    return received_[static_cast<std::size_t>(rank)];
-  }
 
  private:
   [[noreturn]] void refuse(const LocalTensor& tensor, std::string_view what) const;
@@ -156,7 +151,6 @@ class GroupCore {
   const std::shared_ptr<CallMeter> meter_ = std::make_shared<CallMeter>();
   SubgroupTable subgroups_;
   Shrinks shrinks_;
-  std::vector<std::shared_ptr<Work::State>> received_;
   std::atomic<bool> left_ = false;  ///< a waiting thread may leave for another one
 };
 

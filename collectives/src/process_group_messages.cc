@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "dtrun/base/error.h"
 #include "dtrun/collectives/process_group.h"
@@ -41,7 +42,8 @@ void require_address(const GroupShape& group, const Address& address) {
 }
 
 /// What is known of a message that a batch has received before its call returned: it is the same of
-/// all that come from a rank. Two looks at the clock would take a seventh of the call's time.
+/// all that come from a rank of that number. Two looks at the clock would take a seventh of the
+/// call's time.
 class ReceivedAtOnce final : public Work::State {
  public:
   explicit ReceivedAtOnce(int source) : State(kUntimed), source_(source) {
@@ -57,10 +59,18 @@ class ReceivedAtOnce final : public Work::State {
   const int source_;
 };
 
-Work received_at_once(GroupCore& core, int source) {
-  std::shared_ptr<Work::State>& known = core.received_from(source);
-  if (known == nullptr) known = std::make_shared<ReceivedAtOnce>(source);
-  return Work(known);
+/// Of the first ranks they are made once and stay, uncounted: a count is two atomic additions.
+Work received_at_once(int source) {
+  constexpr std::size_t kFirst = 64;
+  static const std::vector<std::unique_ptr<ReceivedAtOnce>>& first = *[] {
+    auto* const made = new std::vector<std::unique_ptr<ReceivedAtOnce>>();
+    for (std::size_t rank = 0; rank < kFirst; ++rank)
+      made->push_back(std::make_unique<ReceivedAtOnce>(static_cast<int>(rank)));
+    return made;
+  }();
+  const auto place = static_cast<std::size_t>(source);
+  if (place >= kFirst) return Work(std::make_shared<ReceivedAtOnce>(source));
+  return Work(std::shared_ptr<Work::State>(std::shared_ptr<void>(), first[place].get()));
 }
 
 /// One message's call: checked, then over at once or started.
@@ -68,8 +78,7 @@ class MessageCall {
  public:
   MessageCall(GroupCore& core, const LocalTensor& tensor, const Address& address,
               const CallOptions& options, const ProcessGroup::Site& site)
-      : core_(core),
-        call_(core, address.kind, options, site),
+      : call_(core, address.kind, options, site),
         short_call_(core.meter(), address.kind),
         tensor_(tensor),
         address_(address) {
@@ -97,7 +106,7 @@ class MessageCall {
   Work end_in_batch() {
     end();
     // There is nothing to know of a send.
-    return address_.kind == OpKind::send ? Work() : received_at_once(core_, address_.peer);
+    return address_.kind == OpKind::send ? Work() : received_at_once(address_.peer);
   }
   Message as_message() {
     Message message{address_.kind, {}, address_.peer, address_.tag, {}};
@@ -108,7 +117,6 @@ class MessageCall {
   }
 
  private:
-  GroupCore& core_;
   GroupCall call_;
   ShortCall short_call_;
   const LocalTensor& tensor_;

@@ -7,12 +7,15 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "cpu/heap.h"
+#include "cpu/letter.h"
 #include "cpu/life_sign.h"
 #include "cpu/message.h"
 #include "cpu/peer_memory.h"
@@ -89,6 +92,102 @@ TEST(RingTest, NothingThatWasWrittenBeforeTheReaderLooksIsMissed) {
     own.sender.write({&last, 1}, {});
     EXPECT_TRUE(receiver.has(1));
   }
+}
+
+/// A message that says its number in each word, as long as the number says.
+struct NumberedMessage {
+  explicit NumberedMessage(std::uint64_t number) : words(number % (Letter::kWords + 1), number) {
+    header.tag = static_cast<std::uint32_t>(number);
+    header.bytes = payload().size();
+  }
+  Bytes payload() const { return std::as_bytes(std::span(words)); }
+  Letter letter() const { return Letter::of(header.tag, tensors::DType::i64, payload()); }
+  bool is(const Letter& other) const {
+    return other.head == letter().head &&
+           std::ranges::equal(words, std::span(other.payload).first(other.words()));
+  }
+  void write_to(RingSendChannel& sender) const {
+    sender.write_letter(letter(), std::as_bytes(std::span(&header, 1)), payload());
+  }
+
+  std::vector<std::uint64_t> words;
+  MessageHeader header;
+};
+
+/// Takes a message that is there as bytes. @return whether it is that one
+bool comes_as_bytes(RingReceiveChannel& receiver, const NumberedMessage& expected) {
+  IncomingMessage in;
+  in.step_header(receiver);
+  if (!in.has_header() || in.header().tag != expected.header.tag ||
+      in.header().bytes != expected.payload().size())
+    return false;
+  std::vector<std::uint64_t> words(expected.words.size());
+  if (!words.empty()) in.step_payload(receiver, std::as_writable_bytes(std::span(words)));
+  return in.complete() && words == expected.words;
+}
+
+// Whatever is between them, and however far behind the reader is.
+TEST(RingTest, ALetterIsTheNextMessageOrNone) {
+  OwnRing own;
+  RingReceiveChannel receiver(*own.ring, own.doorbell);
+  EXPECT_EQ(receiver.see_letter(), nullptr);
+  std::uint64_t written = 0, taken = 0;
+  int letters = 0;
+  for (std::size_t turn = 0; turn < 4000; ++turn) {
+    for (std::size_t i = 0; i <= turn % (RingHeader::kMarks + 3); ++i, ++written) {
+      const NumberedMessage message(written);
+      if (turn % 5 == 3 && i % 2 == 1) {
+        own.sender.write(std::as_bytes(std::span(&message.header, 1)), message.payload());
+      } else {
+        message.write_to(own.sender);
+      }
+    }
+    for (; taken < written; ++taken) {
+      const NumberedMessage expected(taken);
+      const Letter* const letter = receiver.see_letter();
+      if (letter != nullptr && turn % 7 != 2) {
+        ASSERT_TRUE(expected.is(*letter)) << taken;
+        receiver.drop_letter();
+        ++letters;
+      } else {
+        ASSERT_TRUE(comes_as_bytes(receiver, expected)) << taken;
+      }
+    }
+    ASSERT_TRUE(receiver.empty());
+    ASSERT_EQ(receiver.see_letter(), nullptr);
+  }
+  EXPECT_GT(letters, 4000);
+}
+
+TEST(RingTest, ALetterIsWholeWhileItsMarkIsUsedAgain) {
+  OwnRing own;
+  RingReceiveChannel receiver(*own.ring, own.doorbell);
+  constexpr std::uint64_t kMessages = 200'000;
+  std::thread producer([&] {
+    for (std::uint64_t number = 0; number < kMessages; ++number) {
+      const NumberedMessage message(number);
+      while (!own.sender.has_room(sizeof(MessageHeader) + message.payload().size()))
+        std::this_thread::yield();
+      message.write_to(own.sender);
+    }
+  });
+  std::uint64_t wrong = 0;
+  for (std::uint64_t number = 0; number < kMessages; ++number) {
+    const NumberedMessage expected(number);
+    const Letter* letter = nullptr;
+    while ((letter = receiver.see_letter()) == nullptr &&
+           !receiver.has(sizeof(MessageHeader) + expected.payload().size()))
+      std::this_thread::yield();
+    if (letter != nullptr) {
+      if (!expected.is(*letter)) ++wrong;
+      receiver.drop_letter();
+    } else if (!comes_as_bytes(receiver, expected)) {
+      ++wrong;
+    }
+  }
+  producer.join();
+  EXPECT_EQ(wrong, 0U);
+  EXPECT_TRUE(receiver.empty());
 }
 
 // Whatever has been read without the sender having been told of it.

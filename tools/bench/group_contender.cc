@@ -16,6 +16,15 @@ void GroupContender::prepare(const Call& call, const std::vector<Buffers>& buffe
   call_ = call;
   buffers_ = buffers;
   parts_.assign(buffers.size(), {});
+  messages_.clear();
+  if (call.operation == Operation::send_recv) {
+    using collectives::P2POp;
+    const int next = (rank() + 1) % size();
+    const int before = (rank() + size() - 1) % size();
+    for (const Buffers& of_call : buffers)
+      messages_.push_back({{P2POp::Kind::send, of_call.input, next},
+                           {P2POp::Kind::receive, of_call.output, before}});
+  }
   if (rank() != call.root) return;
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     if (call.operation == Operation::gather)
@@ -56,15 +65,9 @@ void GroupContender::run(std::size_t buffer) {
     case Operation::barrier:
       group_.barrier();
       return;
-    case Operation::send_recv: {
-      using collectives::P2POp;
-      const int next = (rank() + 1) % size();
-      const int before = (rank() + size() - 1) % size();
-      for (const collectives::Work& work : group_.batch_isend_irecv(
-               {{P2POp::Kind::send, input, next}, {P2POp::Kind::receive, output, before}}))
-        work.wait();
+    case Operation::send_recv:
+      for (const collectives::Work& work : group_.batch_isend_irecv(messages_[buffer])) work.wait();
       return;
-    }
   }
 }
 

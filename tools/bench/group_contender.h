@@ -35,6 +35,8 @@ class GroupContender : public Contender {
   Call call_;
   std::vector<Buffers> buffers_;
   std::vector<Tensors> parts_;  ///< of gather's outputs and scatter's inputs, per buffer
+  /// Of send_recv, likewise: a program that exchanges in a loop keeps them, too.
+  std::vector<std::vector<collectives::P2POp>> messages_;
 };
 
 }  // namespace dtrun::bench

@@ -20,6 +20,8 @@ inline constexpr int kCollectiveLanes = 2;
 
 using Bytes = std::span<const std::byte>;
 
+struct Letter;
+
 class SendChannel {
  public:
   virtual ~SendChannel() = default;
@@ -28,6 +30,8 @@ class SendChannel {
   /// Takes from the front of `first`, then of `second`. Returns how many bytes it took. The next
   /// call brings the rest of them, from where they are: more may have been read than was taken.
   virtual std::size_t write(Bytes first, Bytes second) = 0;
+  /// All of a message for which has_room() is true, shown as a letter, too.
+  virtual void write_letter(const Letter&, Bytes /*header*/, Bytes /*payload*/) {}
   /// Whether write() would take so many bytes now, as far as shared memory tells.
   virtual bool has_room(std::size_t) { return false; }
   /// The connection has ended; nothing more will be taken.
@@ -66,6 +70,11 @@ class ReceiveChannel {
   virtual bool has(std::size_t) { return false; }
   /// The next bytes where they lie, of which has() is true. @return null: not in one piece
   virtual const std::byte* front(std::size_t) { return nullptr; }
+  /// The message that begins with the next byte, where it is there as a letter. @return null:
+  /// nothing has come, or not so
+  virtual const Letter* see_letter() { return nullptr; }
+  /// Drops what see_letter() has shown.
+  virtual void drop_letter() {}
   /// Drops what front() has shown, and fills `target` with what follows. has() is true of both.
   virtual void read_behind(std::size_t /*shown*/, std::span<std::byte> /*target*/) {}
   /// The connection has ended; nothing more will come.

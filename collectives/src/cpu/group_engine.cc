@@ -191,6 +191,12 @@ void GroupEngine::submit_send(const std::shared_ptr<SendOperation>& send) {
 void GroupEngine::submit_receive(const std::shared_ptr<ReceiveOperation>& receive) {
   require_own_process();
   const std::scoped_lock lock(mutex_);
+  const std::uint64_t sequence = receive->fingerprint().sequence;
+  const auto begun = std::ranges::find(begun_receives_, sequence, &BegunReceive::sequence);
+  if (begun != begun_receives_.end()) {
+    receive->record_number = begun->number;
+    begun_receives_.erase(begun);
+  }
   admit(receive);
   point_to_point_.add(receive);
   if (receive->fingerprint().kind == OpKind::monitored_barrier)

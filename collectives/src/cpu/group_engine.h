@@ -310,6 +310,12 @@ class GroupEngine : public GroupListener,
   Lane stepped_ = Lane::prompt;  ///< of these, the one that is being moved
   PointToPoint point_to_point_;
   std::vector<std::byte> rows_;  ///< for DeliverySteps
+  /// A receive that the record knows already and that is to become an operation now.
+  struct BegunReceive {
+    std::uint64_t sequence;
+    std::uint64_t number;  ///< in the record
+  };
+  std::vector<BegunReceive> begun_receives_;
   std::optional<GroupFailure> failure_;
   bool refusal_recorded_ = false;  ///< of a call after the failure
   bool shut_down_ = false;

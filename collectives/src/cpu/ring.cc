@@ -54,6 +54,12 @@ void RingSendChannel::claim_next_lines() const {
     const std::size_t position = (written_ + line * kLine) & (ring_.capacity - 1);
     asm volatile("prefetchw %0" : : "m"(ring_.bytes()[position]));
   }
+#endif
+  claim_next_mark();
+}
+
+void RingSendChannel::claim_next_mark() const {
+#if defined(__x86_64__)
   asm volatile("prefetchw %0" : : "m"(ring_.mark(told_ + 1)));
 #endif
 }
@@ -90,6 +96,24 @@ std::size_t RingSendChannel::write(Bytes first, Bytes second) {
   return taken;
 }
 
+// The consumer reads the letter alone as a rule: the bytes are written while that is on its way,
+// and their lines stay here.
+void RingSendChannel::write_letter(const Letter& letter, Bytes header, Bytes payload) {
+  RingHeader::Mark& mark = ring_.mark(told_ + 1);
+  // Release: who reads any of what is behind it also reads this.
+  mark.letter_end.store(written_ + header.size() + payload.size(), std::memory_order_release);
+  mark.letter_head.store(letter.head, std::memory_order_release);
+  for (std::size_t word = 0; word < letter.words(); ++word)
+    mark.letter_payload[word].store(letter.payload[word], std::memory_order_release);
+  mark.letter_number.store(told_ + 1, std::memory_order_release);
+  put(header);
+  put(payload);
+  mark.letter_written.store(written_, std::memory_order_release);
+  mark.letter_filled.store(++told_, std::memory_order_seq_cst);
+  peer_.ring_sleepers();
+  claim_next_mark();
+}
+
 void RingSendChannel::tell_written() {
   RingHeader::Mark& mark = ring_.mark(++told_);
   // Release: who is behind may read this before the number of eight marks later is there.
@@ -105,12 +129,17 @@ std::size_t RingReceiveChannel::most_at_once() const {
 
 bool RingReceiveChannel::hear_written() {
   const RingHeader::Mark& mark = ring_.mark(heard_ + 1);
-  const std::uint32_t number = mark.number.load(std::memory_order_seq_cst);
-  if (static_cast<std::int32_t>(number - heard_) <= 0) return false;
-  heard_ = number;
-  // A mark that was used again has told of more than the next ones that are still to be heard.
-  written_ = std::max(written_, mark.written.load(std::memory_order_acquire));
-  return true;
+  const auto hear = [this](const auto& number, const auto& written) {
+    const std::uint32_t told = number.load(std::memory_order_seq_cst);
+    if (!is_news(told)) return false;
+    heard_ = told;
+    // A mark that was used again has told of more than the next ones that are still to be heard.
+    written_ = std::max(written_, written.load(std::memory_order_acquire));
+    return true;
+  };
+  return hear(mark.number, mark.written) ||
+         (is_news(mark.letter_number.load(std::memory_order_acquire)) &&
+          hear(mark.letter_filled, mark.letter_written));
 }
 
 bool RingReceiveChannel::has(std::size_t bytes) {
@@ -121,7 +150,8 @@ bool RingReceiveChannel::has(std::size_t bytes) {
 
 bool RingReceiveChannel::empty() const {
   return written_ == read_ && std::ranges::all_of(ring_.marks, [this](const auto& mark) {
-           return mark.written.load(std::memory_order_seq_cst) <= read_;
+           return mark.written.load(std::memory_order_seq_cst) <= read_ &&
+                  mark.letter_written.load(std::memory_order_seq_cst) <= read_;
          });
 }
 
@@ -152,6 +182,25 @@ void RingReceiveChannel::note_read(std::size_t bytes) {
 const std::byte* RingReceiveChannel::front(std::size_t bytes) {
   const std::size_t position = read_ & (ring_.capacity - 1);
   return ring_.capacity - position >= bytes ? ring_.bytes() + position : nullptr;
+}
+
+const Letter* RingReceiveChannel::see_letter() {
+  // What an earlier mark has told comes first.
+  if (written_ != read_) return nullptr;
+  const RingHeader::Mark& mark = ring_.mark(heard_ + 1);
+  if (mark.letter_number.load(std::memory_order_acquire) != heard_ + 1) return nullptr;
+  seen_.head = mark.letter_head.load(std::memory_order_acquire);
+  for (std::size_t word = 0; word < seen_.words(); ++word)
+    seen_.payload[word] = mark.letter_payload[word].load(std::memory_order_acquire);
+  // Asked last. Another end: the mark is used again meanwhile, or the bytes have been read already.
+  const std::uint64_t end = mark.letter_end.load(std::memory_order_acquire);
+  return end == read_ + seen_.message_bytes() ? &seen_ : nullptr;
+}
+
+void RingReceiveChannel::drop_letter() {
+  ++heard_;
+  written_ += seen_.message_bytes();
+  note_read(seen_.message_bytes());
 }
 
 void RingReceiveChannel::read_behind(std::size_t shown, std::span<std::byte> target) {

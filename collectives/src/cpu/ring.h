@@ -12,6 +12,7 @@
 
 #include "channel.h"
 #include "doorbell.h"
+#include "letter.h"
 #include "peer_memory.h"
 #include "shared_copy.h"
 
@@ -23,7 +24,16 @@ struct RingHeader {
   struct alignas(128) Mark {
     std::atomic<std::uint64_t> written{0};
     std::atomic<std::uint32_t> number{0};  ///< counts what was told, from 1; stored last
+    // Of a letter these are told instead, and what stands behind them once its bytes are there.
+    std::atomic<std::uint32_t> letter_number{0};  ///< as `number`
+    std::atomic<std::uint64_t> letter_end{0};     ///< what `written` will be; stored first
+    std::atomic<std::uint64_t> letter_head{0};
+    std::atomic<std::uint64_t> letter_payload[Letter::kWords] = {};
+    // The consumer seldom looks at this line, so that it stays with the producer.
+    std::atomic<std::uint64_t> letter_written{0};  ///< as `written`
+    std::atomic<std::uint32_t> letter_filled{0};   ///< as `number`
   };
+  static_assert(offsetof(Mark, letter_written) == 64, "what a letter's reader needs is one line");
   static constexpr std::uint32_t kMarks = 8;
   static_assert((kMarks & (kMarks - 1)) == 0, "numbers go around");
 
@@ -50,6 +60,7 @@ class RingSendChannel : public SendChannel {
   RingSendChannel(RingHeader& ring, Doorbell& peer, std::size_t least_lent = 0)
       : ring_(ring), peer_(peer), least_lent_(least_lent == 0 ? ring.capacity : least_lent) {}
   std::size_t write(Bytes first, Bytes second) override;
+  void write_letter(const Letter& letter, Bytes header, Bytes payload) override;
   bool has_room(std::size_t bytes) override;
   bool can_lend(Bytes payload) const override;
   std::size_t least_lent() const override { return least_lent_; }
@@ -64,6 +75,7 @@ class RingSendChannel : public SendChannel {
   void copy(std::byte* to, Bytes bytes);
   void tell_written();
   void claim_next_lines() const;
+  void claim_next_mark() const;
 
   RingHeader& ring_;
   Doorbell& peer_;
@@ -87,6 +99,8 @@ class RingReceiveChannel : public ReceiveChannel {
   std::size_t most_at_once() const override;
   bool has(std::size_t bytes) override;
   const std::byte* front(std::size_t bytes) override;
+  const Letter* see_letter() override;
+  void drop_letter() override;
   void read_behind(std::size_t shown, std::span<std::byte> target) override;
   std::size_t fetch(std::span<std::byte> target, std::uint64_t address) override;
   void give_back() override;
@@ -96,6 +110,10 @@ class RingReceiveChannel : public ReceiveChannel {
  private:
   /// Takes what the next mark says, if it is there. More may lie behind it.
   bool hear_written();
+  /// Whether that mark's number has not been heard.
+  bool is_news(std::uint32_t number) const {
+    return static_cast<std::int32_t>(number - heard_) > 0;
+  }
   /// The producer learns it once it is worth while.
   void note_read(std::size_t bytes);
 
@@ -106,6 +124,7 @@ class RingReceiveChannel : public ReceiveChannel {
   std::uint32_t heard_ = 0;    ///< the last mark's number
   std::uint64_t read_ = 0;
   std::uint64_t published_ = 0;  ///< of what is read, what the producer knows
+  Letter seen_;                  ///< the last that see_letter() has shown
   bool broken_ = false;          ///< the producer has ended, or withdrawn a payload
 };
 

@@ -43,6 +43,10 @@ const DeliverySteps kNothingDone;
 /// Most of them ask the kernel: together they take some tens of microseconds.
 constexpr int kConnectionLooks = 40;
 
+bool is_send(const ShortMessage& message) {
+  return message.fingerprint.kind == OpKind::send;
+}
+
 /// How long a rank polls on the short way.
 class Looks {
  public:
@@ -434,31 +438,37 @@ void GroupEngine::exchange_now(std::span<ShortMessage> messages) {
   if (!is_sound() || channels_.anybody_left() || !idle()) return;
   RankRecord& record = world_->record();
   const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
-  const auto end = [&](ShortMessage& message) {
-    message.is_done = true;
-    message.short_call.count(message.buffer.bytes());
-    const std::uint64_t number =
-        record.pass(message.fingerprint, recorded_group_, message.buffer.bytes(), begun_ns);
-    record.passed(number);
+  const auto pass = [&](const ShortMessage& message) {
+    return record.pass(message.fingerprint, recorded_group_, message.buffer.bytes(), begun_ns);
   };
-  const auto is_send = [](const ShortMessage& message) {
-    return message.fingerprint.kind == OpKind::send;
+  const auto end = [&](ShortMessage& message, std::uint64_t number) {
+    record.passed(number);
+    message.short_call.count(message.buffer.bytes());
+    message.is_done = true;
   };
   for (ShortMessage& message : messages) {
     if (!is_send(message)) continue;
     if (!point_to_point_.send_now(message, channels_)) return;
-    end(message);
+    end(message, pass(message));
   }
+  // Books are kept before a receive is over: while its message is on its way.
+  begun_receives_.clear();
+  for (const ShortMessage& message : messages)
+    if (!is_send(message)) begun_receives_.push_back({message.fingerprint.sequence, pass(message)});
+  auto begun = begun_receives_.begin();
   Looks looks(world_->crowding());
   for (ShortMessage& message : messages) {
     if (is_send(message)) continue;
-    for (;;) {
-      const Taken taken = point_to_point_.receive_now(message, channels_);
-      if (taken == Taken::done) break;
-      if (taken == Taken::other_way || !looks.again(&message.short_call)) return;
-    }
-    end(message);
+    Taken taken;
+    do {
+      taken = point_to_point_.receive_now(message, channels_);
+    } while (taken == Taken::not_yet && looks.again(&message.short_call));
+    if (taken != Taken::done) break;
+    end(message, begun->number);
+    ++begun;
   }
+  begun_receives_.erase(begun_receives_.begin(), begun);
+  for (const BegunReceive& receive : begun_receives_) record.go_on(receive.number);
 }
 
 }  // namespace dtrun::collectives::cpu
