@@ -73,13 +73,11 @@ constexpr std::size_t pipe_bytes(std::size_t members) {
 /// A blocking call by messages sends so many bytes at once, and twice as many with what it
 /// receives, before it becomes an operation: the group's lock is held meanwhile.
 inline constexpr std::size_t kMostAtOnce = 512 << 10;
-/// Where both sides send and ranks share cores, which take turns instead.
-inline constexpr std::size_t kLentExchangeBytes = 256 << 10;
-/// The same of a gather.
+/// Where ranks share cores, whoever lends waits until the reader has had its turn: what a ring
+/// holds is written there instead, and its writer goes on. But the root of a scatter would copy all
+/// parts while others wait for its core, so it lends parts from here on; a gather lends no shorter
+/// ones.
 inline constexpr std::size_t kLentCrowdedBytes = 512 << 10;
-/// The same of a scatter there: the root would copy all parts, and those who wait for them share
-/// its core. Of fewer bytes, to ask the kernel for them takes longer than to copy them twice.
-inline constexpr std::size_t kLentPartBytes = 128 << 10;
 /// From so many bytes on a collective is a long one, which goes beside the short ones: they do not
 /// wait for it.
 inline constexpr std::size_t kBulkBytes = 256 << 10;
@@ -152,8 +150,8 @@ constexpr std::size_t least_lent_bytes(OpKind kind, Crowding crowding, std::size
       kind == OpKind::gather || kind == OpKind::scatter || kind == OpKind::broadcast;
   if (crowding == Crowding::alone)
     return has_root || ring >= kPipeRing ? std::max(ring, kLentPipedBytes) : ring;
-  if (kind == OpKind::gather) return kLentCrowdedBytes;
-  return std::min(ring, kind == OpKind::scatter ? kLentPartBytes : kLentExchangeBytes);
+  if (kind == OpKind::gather) return std::max(ring, kLentCrowdedBytes);
+  return kind == OpKind::scatter ? std::min(ring, kLentCrowdedBytes) : ring;
 }
 
 /// Where bytes need not cross the network once for each rank.

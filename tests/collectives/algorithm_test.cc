@@ -227,7 +227,7 @@ TEST(AlgorithmTest, MiddleMessagesThatGoOneWayOrThroughALargeRingAreNotLent) {
   EXPECT_EQ(least(OpKind::gather, Crowding::alone), kLentPipedBytes);
   EXPECT_EQ(least(OpKind::scatter, Crowding::alone), kLentPipedBytes);
   EXPECT_EQ(least(OpKind::gather, Crowding::crowded), kLentCrowdedBytes);
-  EXPECT_EQ(least_lent_bytes(OpKind::gather, Crowding::crowded, pipe_bytes(2)), kLentCrowdedBytes);
+  EXPECT_EQ(least_lent_bytes(OpKind::gather, Crowding::crowded, pipe_bytes(2)), pipe_bytes(2));
   EXPECT_EQ(least_lent_bytes(OpKind::send, Crowding::alone, pipe_bytes(2)), pipe_bytes(2));
   EXPECT_EQ(least(OpKind::broadcast, Crowding::crowded), kRing);
   EXPECT_EQ(least(OpKind::all_to_all, Crowding::alone), kRing);
@@ -235,17 +235,17 @@ TEST(AlgorithmTest, MiddleMessagesThatGoOneWayOrThroughALargeRingAreNotLent) {
   EXPECT_EQ(least(OpKind::send, Crowding::crowded), kRing);
   for (const OpKind kind : {OpKind::all_to_all, OpKind::send, OpKind::receive}) {
     EXPECT_EQ(least_lent_bytes(kind, Crowding::alone, kPipeRing), kLentPipedBytes);
-    EXPECT_EQ(least_lent_bytes(kind, Crowding::crowded, kPipeRing), kLentExchangeBytes);
+    EXPECT_EQ(least_lent_bytes(kind, Crowding::crowded, kPipeRing), kPipeRing);
     EXPECT_EQ(least_lent_bytes(kind, Crowding::crowded, 64 * kKiB), 64 * kKiB);
   }
 }
 
-TEST(AlgorithmTest, ARootsPartsAreLentEarlierWhereRanksShareCores) {
+TEST(AlgorithmTest, WhereRanksShareCoresARootLendsLongPartsAndWhatARingCannotHold) {
   const auto least = [](std::size_t ring) {
     return least_lent_bytes(OpKind::scatter, Crowding::crowded, ring);
   };
-  EXPECT_EQ(least(256 * kKiB), 128 * kKiB);
-  // What a small ring cannot hold is lent in any case.
+  EXPECT_EQ(least(kPipeRing), kLentCrowdedBytes);
+  EXPECT_EQ(least(256 * kKiB), 256 * kKiB);
   EXPECT_EQ(least(64 * kKiB), 64 * kKiB);
 }
 

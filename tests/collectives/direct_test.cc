@@ -505,9 +505,9 @@ TEST(DirectFailureTest, ARankThatIsKilledAmongShortMessagesIsNamed) {
       [&](const ProcessGroup& group) { group.all_to_all_single(output, input); });
 }
 
-// Where three ranks share two cores, parts of 128 KiB are read where they lie.
+// Where three ranks share two cores, parts of 512 KiB are read where they lie.
 TEST(DirectFailureTest, ARankThatIsKilledAmongLentPartsIsNamed) {
-  constexpr auto kPart = static_cast<std::int64_t>(kLentPartBytes / 4);
+  constexpr auto kPart = static_cast<std::int64_t>(kLentCrowdedBytes / 4);
   const LocalTensor part = tensors::zeros({kPart});
   const std::vector<LocalTensor> parts(3, tensors::ones({kPart})), none;
   int call = 0;

@@ -54,7 +54,7 @@ class CopyPace {
   // Copies of so many bytes, which may be for several readers, are timed in the end of so many. A
   // slow one takes as long as ten around the caches: so fewer are tried where all were slow.
   static constexpr std::size_t kTimedBytes = 256 << 10, kCycleBytes = 1 << 20,
-                               kMostAroundBytes = 32 << 20;
+                               kMostAroundBytes = 16 << 20;
   static constexpr std::chrono::nanoseconds kMostOfLine{24};
 
   std::size_t cycle() const { return way_ == Way::cached ? kCycleBytes : around_bytes_; }

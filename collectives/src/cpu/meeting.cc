@@ -24,6 +24,7 @@ Meeting::Meeting(World& world, const GroupSpec& spec, GroupTable& table, Lane la
     posts += GroupTable::post_stride(lane);
   }
   size_ = static_cast<int>(members_.size());
+  copies_.resize(members_.size() + 1);
 }
 
 /// Before the first post with one there: a peer that sees the post can see the area.

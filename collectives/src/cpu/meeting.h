@@ -22,6 +22,7 @@
 // at their count (doorbell.h).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -166,9 +167,10 @@ class Meeting {
     if (possible()) hash(fingerprint);
   }
 
-  /// Into payload() or stage(). @param bytes that SharedCopy::is_for()
-  void copy_long(std::byte* to, const std::byte* from, std::size_t bytes) {
-    copies_.copy(to, from, bytes);
+  /// Into payload() or stage(). @param bytes that SharedCopy::is_for() @param place the copies for
+  /// which have one reader; size() and more: for several
+  void copy_long(std::byte* to, const std::byte* from, std::size_t bytes, int place) {
+    copies_[static_cast<std::size_t>(std::min(place, size()))].copy(to, from, bytes);
   }
   TransportCounters& counters() { return counters_; }
 
@@ -266,7 +268,7 @@ class Meeting {
   std::size_t place_in_half_ = 0;         ///< of this step
   std::array<std::size_t, 2> ends_ = {};  ///< of each half: where its last step ends
   std::uint64_t hash_ = 0;                ///< of all collectives so far
-  SharedCopy copies_;
+  std::vector<SharedCopy> copies_;        ///< by place: some readers may use this rank's core
   TransportCounters counters_;
 };
 

@@ -46,7 +46,7 @@ template <typename Plan>
     if (bytes == 0) return;
     std::byte* const to = area + plan.offset_of(place, plan.rank());
     if (SharedCopy::is_for(bytes)) [[unlikely]]
-      meeting.copy_long(to, at(plan, from, piece), bytes);
+      meeting.copy_long(to, at(plan, from, piece), bytes, readers == 1 ? place : plan.size());
     else
       copy_bytes(to, at(plan, from, piece), bytes);
     meeting.counters().shared_memory_bytes_sent += bytes * static_cast<std::size_t>(readers);
