@@ -2,22 +2,24 @@
 // all in one run, taking turns, so that the machine's moods hit all alike.
 //
 //     collective_bench [--ranks N,...] [--rounds R] [--mpi DIR] [--torch PYTHON] [--tcp]
-//                      [--lab DIR] [--svg FILE] [--only NAME]... [--operation NAME]... [BYTES]...
+//                      [--lab DIR] [--bound | --unbound] [--svg FILE] [--only NAME]...
+//                      [--operation NAME]... [BYTES]...
 //
 // --ranks 2,4,8: a table for each. --mpi: the MPIs of that folder (openmpi, mpich, intel) in place
 // of the system's; the build must have had -DDTRUN_MPI_DIR=DIR. --torch: PyTorch over gloo, of that
 // python. --tcp: dtrun, gloo, PyTorch and Open MPI by TCP over the loopback alone. --lab: the same
 // over the network of two hosts, half of the ranks on each: DIR is tests/lab/slurm, where hosts-up
-// 2 and hosts-sshd 1 2 have been called. --svg: the plot of dtrun-bench, with a line for each
-// contender.
-// Default: 2 ranks, 7 rounds, all operations, 8 B, 4 KiB, 64 KiB, 1 MiB, 16 MiB, f32. One operation
-// comes after the other. A round starts every contender once, each by its own launcher;
-// dtrun-bench's loop measures all of them, and for PyTorch one like it. The table has the medians
-// of the rounds' medians and of their 99th percentiles, the least time of all, dtrun's part of the
-// contender's median, how much of the bound the median reaches, and, at dtrun, whether its median
-// is the first or who is before it. Where a contender has no such call, or does not come back from
-// it, the table says so. Every call's result is checked. A contender that is not installed is
-// named.
+// 2 and hosts-sshd 1 2 have been called. Where there is a core for each rank, all contenders' ranks
+// are bound to one each, else Intel MPI's alone, which take turns at the cores unasked; --bound:
+// the ranks of all do; --unbound: none is bound. --svg: the plot of dtrun-bench, with a line for
+// each contender. Default: 2 ranks, 7 rounds, all operations, 8 B, 4 KiB, 64 KiB, 1 MiB, 16 MiB,
+// f32. One operation comes after the other. A round starts every contender once, each by its own
+// launcher; dtrun-bench's loop measures all of them, and for PyTorch one like it. The table has the
+// medians of the rounds' medians and of their 99th percentiles, the least time of all, dtrun's part
+// of the contender's median, how much of the bound the median reaches, and, at dtrun, whether its
+// median is the first or who is before it. Where a contender has no such call, or does not come
+// back from it, the table says so. Every call's result is checked. A contender that is not
+// installed is named.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -197,7 +199,9 @@ void print_row(const Contender& contender, const Cell& cell, const Place& place)
 }
 
 void print_table(const std::vector<Contender>& contenders, const Options& options) {
-  fmt::print("{} ranks, f32, {} rounds\n", options.peers.ranks, options.rounds);
+  constexpr const char* kBindings[] = {"", ", bound to cores", ", unbound"};
+  fmt::print("{} ranks, f32, {} rounds{}\n", options.peers.ranks, options.rounds,
+             kBindings[static_cast<int>(options.peers.binding)]);
   fmt::print("{:<15}{:>10}  {:<10}{:>12}{:>12}{:>12}{:>20}{:>8}  {}\n", "", "bytes", "",
              "median us", "p99 us", "min us", "dtrun's part of it", "bound", "place");
   int cells = 0, first = 0;
@@ -254,6 +258,13 @@ void read_arguments(CLI::App& app, Options& options) {
       "--tcp", [&peers] { peers.network = bench::Network::tcp; }, "by TCP over the loopback");
   app.add_option("--lab", peers.lab, "by TCP between the two hosts of that folder's hosts-up")
       ->check(CLI::ExistingDirectory);
+  CLI::Option* const bound = app.add_flag_callback(
+      "--bound", [&peers] { peers.binding = bench::CoreBinding::bound; },
+      "the ranks of all contenders take turns at the cores, also where there are few");
+  app.add_flag_callback(
+         "--unbound", [&peers] { peers.binding = bench::CoreBinding::unbound; },
+         "no contender's ranks are bound to cores")
+      ->excludes(bound);
   app.add_option("--svg", options.svg, "a plot of busbw over size");
   app.add_option("--only", peers.only, "this contender")->allow_extra_args(false);
   app.add_option("--operation", options.operations, "this one, as dtrun-bench calls it")

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <string_view>
 #include <thread>
 
 #include "bench/copy_bandwidth.h"
@@ -17,13 +18,15 @@
 
 namespace dtrun::bench {
 
-/// Every rank on a core of its own, where there are enough: on a busy machine two ranks on one core
-/// would say nothing about either library. mpirun does the same.
-inline void bind_to_core(const Contender& contender) {
-  if (contender.size() > static_cast<int>(std::thread::hardware_concurrency())) return;
+/// By default every rank is on a core of its own, where there are enough: on a busy machine two
+/// ranks on one core would say nothing about either library. mpirun does the same. @param how
+/// "--bound": they take turns at the cores. "--unbound": none is bound
+inline void bind_to_core(const Contender& contender, std::string_view how) {
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  if (how == "--unbound" || (how != "--bound" && contender.size() > cores)) return;
   cpu_set_t set;
   CPU_ZERO(&set);
-  CPU_SET(static_cast<std::size_t>(contender.rank()), &set);
+  CPU_SET(static_cast<std::size_t>(contender.rank() % cores), &set);
   if (::sched_setaffinity(0, sizeof(set), &set) != 0) std::perror("bind to a core");
 }
 
@@ -45,13 +48,16 @@ class CopyBound {
   std::map<std::size_t, double> rates_;  ///< bytes a second
 };
 
-/// Arguments are triples: operation, bytes, samples. f32 sums.
+/// Arguments are triples: operation, bytes, samples; before them there may be a word of
+/// bind_to_core(). f32 sums.
 inline int run_contender(Contender& contender, int argc, char** argv) {
-  bind_to_core(contender);
+  const std::string_view how = argc > 1 ? argv[1] : "";
+  bind_to_core(contender, how);
+  const int first = how.starts_with("--") ? 2 : 1;
   // The login shell of a host may have greeted without a line break.
   if (contender.rank() == 0) std::printf("\n");
   CopyBound bound(contender);
-  for (int i = 1; i + 2 < argc; i += 3) {
+  for (int i = first; i + 2 < argc; i += 3) {
     const Operation operation = parse_operation(argv[i]);
     if (!contender.has(operation)) {
       if (contender.rank() == 0) std::printf("absent %s it has no such call\n", argv[i]);

@@ -16,8 +16,9 @@ int main(int argc, char** argv) {
   const dtrun::runtime::Worker worker = dtrun::runtime::init(std::move(options));
   std::shared_ptr<dtrun::tensors::HostAllocator> memory;
   std::optional<dtrun::tensors::HostAllocatorScope> scope;
-  if (first == "--shared-memory") scope.emplace(*(memory = worker.world().shared_memory()));
-  const int words = first.starts_with("--") ? 1 : 0;
+  const bool is_in_place = first == "--shared-memory";
+  if (is_in_place) scope.emplace(*(memory = worker.world().shared_memory()));
+  const int words = is_in_place || first == "--tcp" ? 1 : 0;
   dtrun::bench::GroupContender dtrun(worker.world(), worker.store(), worker.device());
   return dtrun::bench::run_contender(dtrun, argc - words, argv + words);
 }

@@ -22,10 +22,27 @@ bool is_crowded(const PeerOptions& options) {
   return options.ranks > static_cast<int>(std::thread::hardware_concurrency());
 }
 
+bool is_bound(const PeerOptions& options) {
+  if (options.binding == CoreBinding::where_enough) return !is_crowded(options);
+  return options.binding == CoreBinding::bound;
+}
+
+/// "0,1,0,1": the core of each rank. MPICH binds those that have none in its list to all cores.
+std::string cores_of_ranks(const PeerOptions& options) {
+  std::string list;
+  for (int rank = 0; rank < options.ranks; ++rank)
+    list += (rank == 0 ? "" : ",") +
+            std::to_string(static_cast<unsigned>(rank) % std::thread::hardware_concurrency());
+  return list;
+}
+
 /// Of Open MPI, 4 and 5: its collectives by shared memory would not stay with TCP.
 std::string open_mpi_words(const PeerOptions& options) {
   std::string words = "--allow-run-as-root";
-  words += is_crowded(options) ? " --oversubscribe" : " --bind-to core";
+  if (is_crowded(options)) words += " --oversubscribe";
+  if (is_bound(options))
+    words += is_crowded(options) ? " --bind-to core:overload-allowed" : " --bind-to core";
+  if (options.binding == CoreBinding::unbound) words += " --bind-to none";
   if (options.network == Network::tcp)
     words += " --mca pml ob1 --mca btl tcp,self --mca coll basic,libnbc,self,inter,tuned,sync";
   if (!options.lab.empty())
@@ -36,11 +53,28 @@ std::string open_mpi_words(const PeerOptions& options) {
   return words;
 }
 
+std::string mpich_words(const PeerOptions& options) {
+  if (!is_bound(options)) return "";
+  return is_crowded(options) ? "-bind-to user:" + cores_of_ranks(options) : "-bind-to core";
+}
+
+/// Where nothing is said, its ranks take turns at the cores.
+std::string intel_words(const PeerOptions& options) {
+  switch (options.binding) {
+    case CoreBinding::where_enough:
+    case CoreBinding::bound:
+      return "";
+    case CoreBinding::unbound:
+      return "-genv I_MPI_PIN=0";
+  }
+  return "";
+}
+
 std::vector<Peer> system_mpis(const PeerOptions& options) {
   return {{"Open MPI", options.folder + "collective_openmpi",
            fmt::format("mpirun.openmpi {} -np {}", open_mpi_words(options), options.ranks)},
           {"MPICH", options.folder + "collective_mpich",
-           fmt::format("mpiexec.mpich -np {}", options.ranks)}};
+           fmt::format("mpiexec.mpich {} -np {}", mpich_words(options), options.ranks)}};
 }
 
 std::vector<Peer> other_mpis(const PeerOptions& options) {
@@ -52,8 +86,8 @@ std::vector<Peer> other_mpis(const PeerOptions& options) {
                             home, words, options.ranks)};
   };
   return {peer("Open MPI", "openmpi", open_mpi_words(options)),
-          peer("MPICH", "mpich", is_crowded(options) ? "" : "-bind-to core"),
-          peer("Intel MPI", "intel", "")};
+          peer("MPICH", "mpich", mpich_words(options)),
+          peer("Intel MPI", "intel", intel_words(options))};
 }
 
 std::string dtrun_of(const PeerOptions& options) {
@@ -96,6 +130,8 @@ std::string command_of(const Peer& peer, const PeerOptions& options, const std::
   if (peer.name == "in place") program += " --shared-memory";
   if (peer.name == "dtrun" && options.network == Network::tcp && options.lab.empty())
     program += " --tcp";
+  if (options.binding == CoreBinding::bound) program += " --bound";
+  if (options.binding == CoreBinding::unbound) program += " --unbound";
   const std::string in_time = fmt::format("OMP_NUM_THREADS=1 timeout {} ", patience);
   if (options.lab.empty()) return in_time + peer.launcher + " " + program + calls;
   const std::string on_host = in_time + options.lab + "/hosts-exec ";

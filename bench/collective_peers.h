@@ -12,9 +12,14 @@ namespace dtrun::bench {
 /// How the ranks may reach one another.
 enum class Network { shared_memory, tcp };
 
+/// Whether each rank has a core that it stays on. where_enough: where there is one for each.
+/// bound: the ranks take turns at the cores.
+enum class CoreBinding { where_enough, bound, unbound };
+
 struct PeerOptions {
   int ranks = 2;
   Network network = Network::shared_memory;
+  CoreBinding binding = CoreBinding::where_enough;
   std::string folder;  ///< of the programs
   std::string mpi;     ///< of other MPIs; empty: the system's
   std::string torch;   ///< a python that has PyTorch; empty: without it

@@ -1,4 +1,4 @@
-"""collective_torch.py {OPERATION BYTES SAMPLES}...: one rank of collective_bench: PyTorch over gloo, started by dtrun. Measures as
+"""collective_torch.py [--bound|--unbound] {OPERATION BYTES SAMPLES}...: one rank of collective_bench: PyTorch over gloo, started by dtrun. Measures as
 collective_contender.h does: buffers are written before each call, all ranks meet, the slowest rank's time counts, and every
 result is checked. Rank 0 prints the same lines: operation, bytes, then the least time, the median and the 99th percentile in
 microseconds, and 0 for the bound; of what gloo does not have "absent OPERATION REASON"."""
@@ -138,9 +138,10 @@ def main():
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     # As the others, after the library has started its threads.
-    if SIZE <= os.cpu_count():
-        os.sched_setaffinity(0, {RANK})
     words = sys.argv[1:]
+    binding = words.pop(0) if words and words[0].startswith("--") else None
+    if binding == "--bound" or binding is None and SIZE <= os.cpu_count():
+        os.sched_setaffinity(0, {RANK % os.cpu_count()})
     for operation, size, samples in zip(words[0::3], map(int, words[1::3]), map(int, words[2::3])):
         call = Call(operation, size)
         try:
