@@ -36,7 +36,7 @@ dtrun_test(collectives/rank_tests LINKS dtrun_conformance dtrun_nccl_simulation 
     nccl_state overlap parcels process_group register_backend ring run_ahead shared_tensors short_messages shrink single_copy staged striped_channel subgroup tcp_channel vectors work ${gloo_tests} WITH ${gloo_files}
   DEFINITIONS DTRUN_COLLECTIVE_KILLS=${kills} DTRUN_COLLECTIVE_KILL_SEED=1)
 if(DTRUN_LONG_TESTS AND DTRUN_SANITIZE STREQUAL "")
-  dtrun_test(collectives/long_tests LINKS dtrun_rank_support PROCESSORS 2 LABEL long TIMEOUT 600 COMPUTES SOURCES huge kills
+  dtrun_test(collectives/long_tests LINKS dtrun_rank_support PROCESSORS 2 LABEL long TIMEOUT 1200 COMPUTES SOURCES huge kills
     DEFINITIONS DTRUN_COLLECTIVE_KILLS=1000 DTRUN_COLLECTIVE_KILL_SEED=2)
 endif()
 # Programs that scripts/gpu-check takes to a machine with a GPU.
