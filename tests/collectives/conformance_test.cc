@@ -96,17 +96,18 @@ TEST_P(LargeTensorsTest, AMebiElementsAndThreeAreThoseOfTheReference) {
   subject.name = "cpu, 1 Mi + 3 elements, " + GetParam().name;
   subject.worlds = GetParam().worlds;
   subject.dtypes = {tensors::DType::f32, tensors::DType::u8};
-  // Ranks that share one core take a minute.
-  if (GetParam().options.cpus == 0) subject.dtypes.push_back(tensors::DType::bf16);
+  // Halves take as long again; many_ranks_test has them in shared memory.
+  if (!GetParam().options.machines.empty()) subject.dtypes.push_back(tensors::DType::bf16);
   subject.counts = {};
   subject.large_counts = {(1 << 20) + 3};
   subject.large_meet_all = true;
   if (subject.breadth != Breadth::full) {  // a sanitizer is slow: the same ways, fewer bytes
     // One of those that the small product keeps: without it nothing would be called.
     subject.dtypes = {tensors::DType::i32};
-    subject.large_counts = {(1 << 18) + 3};
+    const bool is_mixed = !GetParam().options.machines.empty();
+    subject.large_counts = {(is_mixed ? 1 << 16 : 1 << 18) + 3};
     subject.worlds = {GetParam().worlds.front()};
-    subject.most_sanitized_ranks = subject.worlds.front();
+    if (is_mixed) subject.most_sanitized_ranks = 4;
   }
   subject.run = [](int size, const test::RankBody& body) {
     test::run_ranks(size, GetParam().options, body);

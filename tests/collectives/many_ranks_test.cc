@@ -162,6 +162,8 @@ class LongRowsTest : public testing::TestWithParam<LongRowsPlace> {};
 TEST_P(LongRowsTest, AMebibyteOfManyRanksIsThatOfTheReference) {
   if (!raise_open_files()) GTEST_SKIP() << "40 ranks need 4,096 open files, and the limit is lower";
   const bool is_full = build_breadth() == Breadth::full;
+  // A sanitizer leaves no addresses for the spans of many ranks' tensors.
+  if (!is_full && GetParam().name != "Automatic") GTEST_SKIP() << "a sanitizer runs one of these";
   const std::int64_t elements = (is_full ? 1 << 18 : 1 << 13) + 3;
   for (const auto& [size, dtype] : GetParam().worlds) {
     const LongRows rows(dtype, size, elements);
@@ -180,6 +182,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // So that a sanitizer sees them, too: rounds of all kinds begin at 32 machines, of some at 16.
 TEST(ManyMachinesTest, SmallCollectivesBetweenThemAreThoseOfTheReference) {
+  if (!raise_open_files()) GTEST_SKIP() << "33 ranks need 4,096 open files, and the limit is lower";
   for (const int size : {16, 33})
     test::run_ranks(size, {.transport = Transport::tcp}, [size](const ProcessGroup& group) {
       const LocalTensor own = tensors::full({2}, group.rank());
