@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "dtrun/base/env.h"
+#include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/rows.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/attention.h"
 #include "dtrun/tensor/ops/convolution.h"
@@ -107,7 +109,8 @@ const char* const kOps[] = {"add",
                             "randn",
                             "rand",
                             "randint",
-                            "dropout"};
+                            "dropout",
+                            "mlp_backward"};
 
 Call pointwise_call(const std::string& op, const LocalTensor& x) {
   if (op == "add") return [x] { tensors::add(x, x); };
@@ -255,7 +258,35 @@ Call convolution_call(const Case& what) {
   return [=] { tensors::conv2d(images, filters, sizes.form); };
 }
 
+/// A small network: what is computed is little, so that the calls are compared.
+struct Network {
+  static constexpr std::int64_t kLayers = 20, kSamples = 4, kFeatures = 16;
+  dtensor::Tensor x;
+  dtensor::Tensors weights, biases;
+
+  explicit Network(DType dtype) : x(tensors::randn({kSamples, kFeatures}, {.seed = 99}).to(dtype)) {
+    for (std::uint64_t layer = 0; layer < kLayers; ++layer) {
+      const LocalTensor weight = tensors::randn({kFeatures, kFeatures}, {.seed = layer}) * 0.25;
+      weights.push_back(dtensor::Tensor(weight.to(dtype)).requires_grad_());
+      biases.push_back(dtensor::Tensor(tensors::zeros({kFeatures}, {dtype})).requires_grad_());
+    }
+  }
+  /// Forward and backward, for new gradients of all parameters.
+  void step() const {
+    dtensor::Tensor y = x;
+    for (std::size_t layer = 0; layer < weights.size(); ++layer)
+      y = dtensor::relu(dtensor::linear(y, weights[layer], biases[layer]));
+    y.sum().backward();
+    for (const dtensor::Tensors* const parameters : {&weights, &biases})
+      for (const dtensor::Tensor& parameter : *parameters) parameter.set_grad({});
+  }
+};
+Call network_call(const Case& what) {
+  return [network = Network(what.dtype)] { network.step(); };
+}
+
 Call call_of(const Case& what) {
+  if (what.op == "mlp_backward") return network_call(what);
   if (what.op.starts_with("attention")) return attention_call(what);
   if (what.op == "adamw") return adamw_call(what.elements);
   if (what.op.starts_with("conv2d")) return convolution_call(what);
@@ -294,8 +325,9 @@ double time_dtrun(const Case& what) {
   return nanoseconds(call_of(what));
 }
 
-/// A convolution has one size.
+/// A convolution has one size, and so has the network.
 std::vector<std::int64_t> sizes_of(const std::string& op, const std::vector<std::int64_t>& asked) {
+  if (op == "mlp_backward") return {Network::kSamples * Network::kFeatures};
   if (!op.starts_with("conv2d")) return asked;
   return {tensors::numel(convolved(op).images)};
 }

@@ -60,7 +60,27 @@ def convolution_call(op, dtype):
     return lambda: F.conv2d(images, filters, stride=2, padding=3)
 
 
+def network_call(dtype):
+    """Forward and backward of 20 layers of 16 neurons for 4 samples, for new gradients of all parameters."""
+    with torch.enable_grad():
+        layers = [torch.nn.Linear(16, 16, dtype=dtype) for _ in range(20)]
+    parameters = [parameter for layer in layers for parameter in layer.parameters()]
+    x = torch.randn(4, 16).to(dtype)
+
+    def step():
+        y = x
+        for layer in layers:
+            y = F.relu(F.linear(y, layer.weight, layer.bias))
+        y.sum().backward()
+        for parameter in parameters:
+            parameter.grad = None
+
+    return torch.enable_grad()(step)
+
+
 def call_of(op, dtype, elements, longest_row):
+    if op == "mlp_backward":
+        return network_call(dtype)
     if op.startswith("attention"):
         return attention_call(op, dtype, elements)
     if op in ("matmul", "addmm", "linear") or op.startswith("bmm_"):

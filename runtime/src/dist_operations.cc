@@ -1,6 +1,8 @@
 // dist's collectives and messages: each finds the group that it means, and says the ranks in it.
 #include <fmt/core.h>
 
+#include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "all_works.h"
@@ -33,22 +35,50 @@ int peer_in(const ProcessGroup& group, int global_rank) {
   return global_rank == -1 ? -1 : get_group_rank(group, global_rank);
 }
 
-/// The elements of a list, which are the ranks' own.
-std::vector<tensors::LocalTensor> read(const std::vector<Tensor>& tensors) {
+/// One call of dist::, for the errors about its tensors: a collective, or a message of no kind.
+struct Call {
+  const char* name;
+  std::optional<OpKind> kind;
+  const ProcessGroup& group;
+  const Site& site;
+};
+
+constexpr std::size_t kNoList = SIZE_MAX;
+
+/// @throws Error kInvalidArgument for a distributed one. It fails the collective on all members,
+/// which would wait for this rank. @param place in the list that the argument is
+const tensors::LocalTensor& read(const Call& call, const Tensor& tensor, const char* argument,
+                                 std::size_t place = kNoList) {
+  if (!tensor.defined() || !tensor.is_distributed()) return tensor.plain_local();
+  const base::Error error(
+      base::ErrorCode::kInvalidArgument,
+      fmt::format("{} of a distributed {}{}: {}", call.name, argument,
+                  place == kNoList ? "" : fmt::format("[{}]", place), tensor.spec().to_string()),
+      "each rank holds only its part, and dist:: moves what the ranks hold",
+      "to_local() for the part, full_tensor() for the whole, redistribute() for another layout");
+  if (call.kind) call.group.refuse(*call.kind, error, call.site);
+  throw error;
+}
+std::vector<tensors::LocalTensor> read(const Call& call, const std::vector<Tensor>& tensors,
+                                       const char* argument) {
   std::vector<tensors::LocalTensor> locals;
-  for (const Tensor& tensor : tensors) locals.push_back(tensor.plain_local());
+  for (const Tensor& tensor : tensors)
+    locals.push_back(read(call, tensor, argument, locals.size()));
   return locals;
 }
 
 /// The elements, which are going to be written: what a gradient saved of them is stale.
-const tensors::LocalTensor& written(const Tensor& tensor) {
-  const tensors::LocalTensor& local = tensor.plain_local();
+const tensors::LocalTensor& written(const Call& call, const Tensor& tensor, const char* argument,
+                                    std::size_t place = kNoList) {
+  const tensors::LocalTensor& local = read(call, tensor, argument, place);
   if (local.defined()) local.storage()->count_write();
   return local;
 }
-std::vector<tensors::LocalTensor> written(const std::vector<Tensor>& tensors) {
+std::vector<tensors::LocalTensor> written(const Call& call, const std::vector<Tensor>& tensors,
+                                          const char* argument) {
   std::vector<tensors::LocalTensor> locals;
-  for (const Tensor& tensor : tensors) locals.push_back(written(tensor));
+  for (const Tensor& tensor : tensors)
+    locals.push_back(written(call, tensor, argument, locals.size()));
   return locals;
 }
 
@@ -61,7 +91,8 @@ Work broadcast(const Tensor& tensor, int src, OpOptions options, Site site) {
     });
   const ProcessGroup& group = chosen(options.group);
   const int source = root_in(group, OpKind::broadcast, src, site);
-  return group.broadcast(written(tensor), source, call_options(options), site);
+  const Call call{"broadcast", OpKind::broadcast, group, site};
+  return group.broadcast(written(call, tensor, "tensor"), source, call_options(options), site);
 }
 
 Work all_reduce(const Tensor& tensor, ReduceOp op, OpOptions options, Site site) {
@@ -69,7 +100,9 @@ Work all_reduce(const Tensor& tensor, ReduceOp op, OpOptions options, Site site)
     return recording->record(OpKind::all_reduce, options, [=](const OpOptions& again) {
       return all_reduce(tensor, op, again, site);
     });
-  return chosen(options.group).all_reduce(written(tensor), op, call_options(options), site);
+  const ProcessGroup& group = chosen(options.group);
+  const Call call{"all_reduce", OpKind::all_reduce, group, site};
+  return group.all_reduce(written(call, tensor, "tensor"), op, call_options(options), site);
 }
 
 Work reduce(const Tensor& tensor, int dst, ReduceOp op, OpOptions options, Site site) {
@@ -79,7 +112,9 @@ Work reduce(const Tensor& tensor, int dst, ReduceOp op, OpOptions options, Site 
     });
   const ProcessGroup& group = chosen(options.group);
   const int destination = root_in(group, OpKind::reduce, dst, site);
-  return group.reduce(written(tensor), destination, op, call_options(options), site);
+  const Call call{"reduce", OpKind::reduce, group, site};
+  return group.reduce(written(call, tensor, "tensor"), destination, op, call_options(options),
+                      site);
 }
 
 Work all_gather(const std::vector<Tensor>& tensor_list, const Tensor& tensor, OpOptions options,
@@ -88,8 +123,10 @@ Work all_gather(const std::vector<Tensor>& tensor_list, const Tensor& tensor, Op
     return recording->record(OpKind::all_gather, options, [=](const OpOptions& again) {
       return all_gather(tensor_list, tensor, again, site);
     });
-  return chosen(options.group)
-      .all_gather(written(tensor_list), tensor, call_options(options), site);
+  const ProcessGroup& group = chosen(options.group);
+  const Call call{"all_gather", OpKind::all_gather, group, site};
+  return group.all_gather(written(call, tensor_list, "tensor_list"), read(call, tensor, "tensor"),
+                          call_options(options), site);
 }
 
 Work gather(const Tensor& tensor, const std::vector<Tensor>& gather_list, int dst,
@@ -100,7 +137,9 @@ Work gather(const Tensor& tensor, const std::vector<Tensor>& gather_list, int ds
     });
   const ProcessGroup& group = chosen(options.group);
   const int destination = root_in(group, OpKind::gather, dst, site);
-  return group.gather(tensor, written(gather_list), destination, call_options(options), site);
+  const Call call{"gather", OpKind::gather, group, site};
+  return group.gather(read(call, tensor, "tensor"), written(call, gather_list, "gather_list"),
+                      destination, call_options(options), site);
 }
 
 Work scatter(const Tensor& tensor, const std::vector<Tensor>& scatter_list, int src,
@@ -111,7 +150,9 @@ Work scatter(const Tensor& tensor, const std::vector<Tensor>& scatter_list, int 
     });
   const ProcessGroup& group = chosen(options.group);
   const int source = root_in(group, OpKind::scatter, src, site);
-  return group.scatter(written(tensor), read(scatter_list), source, call_options(options), site);
+  const Call call{"scatter", OpKind::scatter, group, site};
+  return group.scatter(written(call, tensor, "tensor"), read(call, scatter_list, "scatter_list"),
+                       source, call_options(options), site);
 }
 
 Work reduce_scatter(const Tensor& output, const std::vector<Tensor>& input_list, ReduceOp op,
@@ -120,8 +161,10 @@ Work reduce_scatter(const Tensor& output, const std::vector<Tensor>& input_list,
     return recording->record(OpKind::reduce_scatter, options, [=](const OpOptions& again) {
       return reduce_scatter(output, input_list, op, again, site);
     });
-  return chosen(options.group)
-      .reduce_scatter(written(output), read(input_list), op, call_options(options), site);
+  const ProcessGroup& group = chosen(options.group);
+  const Call call{"reduce_scatter", OpKind::reduce_scatter, group, site};
+  return group.reduce_scatter(written(call, output, "output"), read(call, input_list, "input_list"),
+                              op, call_options(options), site);
 }
 
 Work all_to_all(const std::vector<Tensor>& output_list, const std::vector<Tensor>& input_list,
@@ -130,8 +173,10 @@ Work all_to_all(const std::vector<Tensor>& output_list, const std::vector<Tensor
     return recording->record(OpKind::all_to_all, options, [=](const OpOptions& again) {
       return all_to_all(output_list, input_list, again, site);
     });
-  return chosen(options.group)
-      .all_to_all(written(output_list), read(input_list), call_options(options), site);
+  const ProcessGroup& group = chosen(options.group);
+  const Call call{"all_to_all", OpKind::all_to_all, group, site};
+  return group.all_to_all(written(call, output_list, "output_list"),
+                          read(call, input_list, "input_list"), call_options(options), site);
 }
 
 namespace {
@@ -201,14 +246,16 @@ Work barrier(OpOptions options, Site site) {
 void send(const Tensor& tensor, int dst, MessageOptions options, Site site) {
   require_no_recording(options.group, "send");
   const ProcessGroup& group = chosen(options.group);
-  group.send(tensor, get_group_rank(group, dst), options.tag, call_options(options), site);
+  const tensors::LocalTensor& local = read({"send", {}, group, site}, tensor, "tensor");
+  group.send(local, get_group_rank(group, dst), options.tag, call_options(options), site);
 }
 
 int recv(const Tensor& tensor, int src, MessageOptions options, Site site) {
   require_no_recording(options.group, "recv");
   const ProcessGroup& group = chosen(options.group);
+  const tensors::LocalTensor& local = written({"recv", {}, group, site}, tensor, "tensor");
   const int source =
-      group.recv(written(tensor), peer_in(group, src), options.tag, call_options(options), site);
+      group.recv(local, peer_in(group, src), options.tag, call_options(options), site);
   return get_global_rank(group, source);
 }
 
@@ -216,15 +263,16 @@ Work isend(const Tensor& tensor, int dst, MessageOptions options, Site site) {
   if (Recording* recording = recording_of(options.group))
     return recording->record({P2POp::Kind::send, tensor, dst, options.tag}, options);
   const ProcessGroup& group = chosen(options.group);
-  return group.isend(tensor, get_group_rank(group, dst), options.tag, call_options(options), site);
+  const tensors::LocalTensor& local = read({"isend", {}, group, site}, tensor, "tensor");
+  return group.isend(local, get_group_rank(group, dst), options.tag, call_options(options), site);
 }
 
 Work irecv(const Tensor& tensor, int src, MessageOptions options, Site site) {
   if (Recording* recording = recording_of(options.group))
     return recording->record({P2POp::Kind::receive, tensor, src, options.tag}, options);
   const ProcessGroup& group = chosen(options.group);
-  return group.irecv(written(tensor), peer_in(group, src), options.tag, call_options(options),
-                     site);
+  const tensors::LocalTensor& local = written({"irecv", {}, group, site}, tensor, "tensor");
+  return group.irecv(local, peer_in(group, src), options.tag, call_options(options), site);
 }
 
 Work all_gather_into_tensor(const Tensor& output, const Tensor& input, OpOptions options,
@@ -233,8 +281,10 @@ Work all_gather_into_tensor(const Tensor& output, const Tensor& input, OpOptions
     return recording->record(OpKind::all_gather, options, [=](const OpOptions& again) {
       return all_gather_into_tensor(output, input, again, site);
     });
-  return chosen(options.group)
-      .all_gather_into_tensor(written(output), input, call_options(options), site);
+  const ProcessGroup& group = chosen(options.group);
+  const Call call{"all_gather_into_tensor", OpKind::all_gather, group, site};
+  return group.all_gather_into_tensor(written(call, output, "output"), read(call, input, "input"),
+                                      call_options(options), site);
 }
 
 Work reduce_scatter_tensor(const Tensor& output, const Tensor& input, ReduceOp op,
@@ -243,8 +293,10 @@ Work reduce_scatter_tensor(const Tensor& output, const Tensor& input, ReduceOp o
     return recording->record(OpKind::reduce_scatter, options, [=](const OpOptions& again) {
       return reduce_scatter_tensor(output, input, op, again, site);
     });
-  return chosen(options.group)
-      .reduce_scatter_tensor(written(output), input, op, call_options(options), site);
+  const ProcessGroup& group = chosen(options.group);
+  const Call call{"reduce_scatter_tensor", OpKind::reduce_scatter, group, site};
+  return group.reduce_scatter_tensor(written(call, output, "output"), read(call, input, "input"),
+                                     op, call_options(options), site);
 }
 
 Work all_to_all_single(const Tensor& output, const Tensor& input,
@@ -255,9 +307,11 @@ Work all_to_all_single(const Tensor& output, const Tensor& input,
     return recording->record(OpKind::all_to_all, options, [=](const OpOptions& again) {
       return all_to_all_single(output, input, output_split_sizes, input_split_sizes, again, site);
     });
-  return chosen(options.group)
-      .all_to_all_single(written(output), input, output_split_sizes, input_split_sizes,
-                         call_options(options), site);
+  const ProcessGroup& group = chosen(options.group);
+  const Call call{"all_to_all_single", OpKind::all_to_all, group, site};
+  return group.all_to_all_single(written(call, output, "output"), read(call, input, "input"),
+                                 output_split_sizes, input_split_sizes, call_options(options),
+                                 site);
 }
 
 void monitored_barrier(MonitoredBarrier options, Site site) {
@@ -279,8 +333,12 @@ std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& operations, const 
   for (const P2POp& one : operations) {
     const bool receives = one.kind == collectives::P2POp::Kind::receive;
     const int peer = receives ? peer_in(meant, one.peer) : get_group_rank(meant, one.peer);
-    batch.push_back(
-        {one.kind, receives ? written(one.tensor) : one.tensor.plain_local(), peer, one.tag});
+    const Call call{"batch_isend_irecv", {}, meant, site};
+    const std::size_t place = batch.size();
+    batch.push_back({one.kind,
+                     receives ? written(call, one.tensor, "operation", place)
+                              : read(call, one.tensor, "operation", place),
+                     peer, one.tag});
   }
   return meant.batch_isend_irecv(batch, site);
 }

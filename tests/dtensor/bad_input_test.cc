@@ -166,6 +166,18 @@ TEST(BadInputTest, AnIndexOutOfBounds) {
   EXPECT_EQ(sum(x).item(), 6);  // the device is not lost by it
 }
 
+TEST(BadInputTest, MoreDimsThanACudaKernelWalksOver) {
+  if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+  const tensors::cuda::SimulatedDevices simulated;
+  std::vector<int> order;
+  for (int d = 13; d-- > 0;) order.push_back(d);
+  const Tensor x = ones(Shape(13, 2)).to(Device{tensors::DeviceType::cuda, 0});
+  const Tensor turned = x.permute(order);
+  expect_explained([&] { add(x, turned); }, {"in add of", "[2, 2, 2, 2,", "12 dims", "fewer dims"});
+  expect_explained([&] { exp(turned); }, {"in exp of", "[2, 2, 2, 2,", "12 dims", "fewer dims"});
+  EXPECT_EQ(sum(x).item(), 8192);
+}
+
 TEST(BadInputTest, BackwardOfWhatIsNoNumber) {
   const Tensor x = ones({3}).requires_grad_();
   expect_explained([&] { (x * 2.0).backward(); }, {"backward", "f32[3]", "one element"});

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "dtensor/layout_catalogue.h"
+#include "dtensor/refusal.h"
 #include "dtensor/simulated_staging.h"
 #include "dtensor/vector_tensor.h"
 #include "dtrun/dtensor/ops/creation.h"
@@ -123,6 +124,34 @@ TEST(FactoriesTest, EveryMeshHasTheTensorOfOneRank) {
       EXPECT_GT(expect_all_made(DeviceMesh(group, shape), tensors::kCpu, one_in), 40U);
     });
   }
+}
+
+TEST(FactoriesTest, SizesMayStandOneByOne) {
+  const auto same = [](const Tensor& found, const Tensor& right) {
+    return difference(found.local(), right.local(), {0, 0});
+  };
+  EXPECT_EQ(same(zeros(2, 3), zeros({2, 3})), "");
+  EXPECT_EQ(same(ones(2, 3L), ones(Shape{2, 3})), "");
+  EXPECT_EQ(same(ones(4), ones({4})), "");
+  EXPECT_EQ(empty(2, 0, 3).shape(), (Shape{2, 0, 3}));
+  EXPECT_EQ(empty(5).shape(), (Shape{5}));
+  const auto after_seed = [](const auto& make) {
+    manual_seed(4);
+    return make();
+  };
+  EXPECT_EQ(same(after_seed([] { return randn(2, 3); }), after_seed([] {
+                   return randn(Shape{2, 3});
+                 })),
+            "");
+  EXPECT_EQ(same(after_seed([] { return rand(2, 3); }), after_seed([] {
+                   return rand(Shape{2, 3});
+                 })),
+            "");
+  expect_refused([] { ones(2, -1); }, "-1");
+  expect_refused([] { zeros(-2); }, "-2");
+  expect_refused([] { empty(2, -1); }, "-1");
+  expect_refused([] { randn(-1, 2); }, "-1");
+  expect_refused([] { rand(2, -3); }, "-3");
 }
 
 TEST(FactoriesTest, AMeshOfDevicesHasThemThere) {

@@ -28,11 +28,14 @@ inline Tensors results_of(const OperatorSample& sample, const Tensors& inputs) {
 }
 
 /// Of results that may be distributed; empty where there is none. Collective.
-inline std::string first_difference(const Tensors& found, const Tensors& right) {
+/// @param tolerance of the result itself
+inline std::string first_difference(const Tensors& found, const Tensors& right,
+                                    const Tolerance& tolerance = {1e-9, 1e-9}) {
   if (found.size() != right.size()) return "another number of gradients";
   for (std::size_t i = 0; i < right.size(); ++i) {
     const Tensor whole = found[i].is_distributed() ? found[i].full_tensor() : found[i];
-    const std::string wrong = difference(whole.plain_local(), right[i].plain_local(), {1e-9, 1e-9});
+    const std::string wrong = difference(whole.plain_local(), right[i].plain_local(),
+                                         i == 0 ? tolerance : Tolerance{1e-9, 1e-9});
     if (!wrong.empty()) return (i == 0 ? "result: " : "gradient: ") + wrong;
   }
   return "";

@@ -50,6 +50,28 @@ TEST(DTensorTest, ReprIsThatOfPyTorch) {
   });
 }
 
+TEST(DTensorTest, DataPtrIsWhereTheFirstElementLies) {
+  std::vector<float> numbers = {1, 2, 3, 4, 5, 6};
+  const Tensor x = from_blob(numbers.data(), {2, 3});
+  EXPECT_EQ(x.data_ptr(), numbers.data());
+  EXPECT_EQ(x.data_ptr<float>(), numbers.data());
+  EXPECT_EQ(x[1].data_ptr<float>(), numbers.data() + 3);
+  EXPECT_EQ(x.t().slice(0, 2, 3).data_ptr(), numbers.data() + 2);
+  x.data_ptr<float>()[4] = 50;
+  EXPECT_EQ(x.select(1, 1).to_vector(), (std::vector<double>{2, 50}));
+  EXPECT_EQ(x.to(DType::i64).data_ptr<std::int64_t>()[5], 6);
+  expect_refused([&] { x.data_ptr<double>(); },
+                 {"data_ptr of float64 elements of a tensor of float32", "to()"});
+  expect_refused([&] { x.data_ptr<std::int32_t>(); }, "data_ptr of int32 elements");
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const Tensor cut = zeros({4}, DeviceMesh(group, {2}), {Shard(0)});
+    expect_refused([&] { cut.data_ptr(); },
+                   {"the elements of a distributed tensor were asked for", "S(0)", "to_local()"});
+    expect_refused([&] { cut.data_ptr<float>(); }, "of a distributed tensor");
+    EXPECT_EQ(cut.to_local().data_ptr<float>()[1], 0);
+  });
+}
+
 TEST(DTensorTest, FromLocalWithoutAShapeGrowsTheShardedDims) {
   test::run_ranks(4, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2, 2});

@@ -365,6 +365,77 @@ TEST(DistTest, ARootOutsideTheGroupFailsTheCallOnAllItsRanksAndIsNamedByItsGloba
   EXPECT_THAT(ended[2].error->what(), HasSubstr("dist_test.cc:"));
 }
 
+TEST(DistTest, ADistributedTensorIsRefusedByCallAndArgument) {
+  run_dist_ranks(2, [](int rank) {
+    const Tensor local = dtensor::zeros({2}), both = dtensor::zeros({4});
+    const Tensor cut = dtensor::zeros({4}, init_device_mesh("cpu", {2}), {dtensor::Shard(0)});
+    const int other = 1 - rank;
+    const std::vector<Tensor> list = {local, cut};
+    using Run = std::function<void(const ProcessGroup& g)>;
+    using G = const ProcessGroup&;
+    constexpr ReduceOp kSum = ReduceOp::sum;
+    const std::vector<std::pair<std::string, Run>> calls = {
+        {"broadcast of a distributed tensor", [&](G g) { broadcast(cut, 0, {.group = g}); }},
+        {"all_reduce of a distributed tensor", [&](G g) { all_reduce(cut, kSum, {.group = g}); }},
+        {"reduce of a distributed tensor", [&](G g) { reduce(cut, 0, kSum, {.group = g}); }},
+        {"all_gather of a distributed tensor_list[1]",
+         [&](G g) { all_gather(list, local, {.group = g}); }},
+        {"all_gather of a distributed tensor",
+         [&](G g) {
+           all_gather({local, local}, cut, {.group = g});
+         }},
+        {"all_gather_into_tensor of a distributed output",
+         [&](G g) { all_gather_into_tensor(cut, local, {.group = g}); }},
+        {"gather of a distributed tensor", [&](G g) { gather(cut, {}, 0, {.group = g}); }},
+        {"gather of a distributed gather_list[1]",
+         [&](G g) { gather(local, list, 0, {.group = g}); }},
+        {"scatter of a distributed tensor", [&](G g) { scatter(cut, {}, 0, {.group = g}); }},
+        {"scatter of a distributed scatter_list[1]",
+         [&](G g) { scatter(local, list, 0, {.group = g}); }},
+        {"reduce_scatter of a distributed input_list[1]",
+         [&](G g) { reduce_scatter(local, list, kSum, {.group = g}); }},
+        {"reduce_scatter_tensor of a distributed input",
+         [&](G g) { reduce_scatter_tensor(local, cut, kSum, {.group = g}); }},
+        {"all_to_all of a distributed output_list[1]",
+         [&](G g) {
+           all_to_all(list, {local, local}, {.group = g});
+         }},
+        {"all_to_all_single of a distributed input",
+         [&](G g) { all_to_all_single(both, cut, {}, {}, {.group = g}); }},
+        {"send of a distributed tensor", [&](G g) { send(cut, other, {.group = g}); }},
+        {"recv of a distributed tensor", [&](G g) { recv(cut, other, {.group = g}); }},
+        {"isend of a distributed tensor", [&](G g) { isend(cut, other, {.group = g}); }},
+        {"irecv of a distributed tensor", [&](G g) { irecv(cut, other, {.group = g}); }},
+        {"batch_isend_irecv of a distributed operation[1]",
+         [&](G g) {
+           using Kind = P2POp::Kind;
+           batch_isend_irecv({{Kind::send, local, other}, {Kind::send, cut, other}}, g);
+         }},
+    };
+    for (const auto& [text, call] : calls) {
+      // A group is failed by the first of its calls that fails.
+      const ProcessGroup group = new_group({0, 1});
+      const auto error = error_of([&, &run = call] { run(group); });
+      ASSERT_TRUE(error) << text;
+      EXPECT_EQ(error->code(), ErrorCode::kInvalidArgument) << text;
+      EXPECT_THAT(error->what(), HasSubstr(text + ":"));
+      EXPECT_THAT(error->what(), HasSubstr("S(0)"));
+      EXPECT_THAT(error->remedy(), HasSubstr("to_local()"));
+    }
+  });
+}
+
+TEST(DistTest, ADistributedTensorOfOneRankFailsTheCallOnAll) {
+  const std::vector<Ended> ended = run_failing_dist_ranks(2, [](int rank) {
+    const Tensor cut = dtensor::zeros({4}, init_device_mesh("cpu", {2}), {dtensor::Shard(0)});
+    all_reduce(rank == 0 ? cut : dtensor::zeros({2}));
+  });
+  ASSERT_TRUE(ended[0].error && ended[1].error);
+  EXPECT_EQ(ended[0].error->code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(ended[1].error->code(), ErrorCode::kPeerFailed);
+  EXPECT_THAT(ended[1].error->what(), HasSubstr("all_reduce of a distributed tensor"));
+}
+
 TEST(DistTest, AGroupThatThisRankIsNoMemberOfIsRefusedByNameAndIsNotTheWorld) {
   run_dist_ranks(2, [](int rank) {
     const ProcessGroup first = new_group({0}, {.name = "first"});

@@ -13,6 +13,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/ops/random.h"
 #include "ops/map_call.h"
 #include "tensor/device_comparison.h"
 
@@ -336,7 +337,43 @@ void expect_map_in_place_as_on_host(Device device) {
   EXPECT_GT(overlapping.storage()->version(), writes);
 }
 
+namespace {
+
+/// Only of what is on a device: the host walks over any number of dims.
+void expect_many_dims_refused(Device device) {
+  const auto error_of = [](const std::function<LocalTensor()>& run) {
+    try {
+      run();
+    } catch (const base::Error& error) {
+      EXPECT_EQ(error.code(), base::ErrorCode::kInvalidArgument);
+      return error.summary() + ": " + error.why();
+    }
+    return std::string("no error");
+  };
+  const auto turned = [&](std::size_t dims) {
+    std::vector<int> order;
+    for (std::size_t d = dims; d-- > 0;) order.push_back(static_cast<int>(d));
+    return ones(Shape(dims, 2), {DType::f32, device}).permute(order);
+  };
+  const std::string refused =
+      "a strided CUDA tensor of shape [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, "
+      "2]: kernels walk over at most 12 dims";
+  const LocalTensor many = turned(13);
+  const RandomBlock cut{Shape(13, 3), Shape(13, 1), Shape(13, 2)};
+  for (const std::function<LocalTensor()>& run : std::vector<std::function<LocalTensor()>>{
+           [&] { return add(many, 1); }, [&] { return many.contiguous(); },
+           [&] { return many.fill_(2); },
+           [&] {
+             return rand_block(cut, {.seed = 1}, {DType::f32, device});
+           }})
+    EXPECT_TRUE(error_of(run).starts_with(refused)) << error_of(run);
+  EXPECT_EQ(sum(add(turned(12), 1)).item(), 2 * 4096);
+}
+
+}  // namespace
+
 void expect_map_errors_as_on_host(Device device) {
+  expect_many_dims_refused(device);
   for (const auto& function : {floor_divide, trunc_divide, remainder, fmod}) {
     const LocalTensor a = arange(6, {DType::i32, device});
     for (const Operand& zero : {Operand(a), Operand(0)}) {

@@ -1,14 +1,24 @@
 #include "loops/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
+#include "dtrun/base/cpu_list.h"
+#include "dtrun/base/cpu_quota.h"
+#include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/threads.h"
 
@@ -62,6 +72,70 @@ TEST_F(ThreadPoolTest, ANestedLoopRunsInItsChunksThread) {
   });
   EXPECT_EQ(inner, 150);
   EXPECT_EQ(elsewhere, 0);
+}
+
+/// A variable of the environment; null: none. The one that was comes back.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name), before_(base::get_env(name)) {
+    set(value);
+  }
+  ~Variable() { set(before_ ? before_->c_str() : nullptr); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  void set(const char* value) const {
+    if (value != nullptr) {
+      ::setenv(name_, value, 1);
+    } else {
+      ::unsetenv(name_);
+    }
+  }
+  const char* const name_;
+  const std::optional<std::string> before_;
+};
+
+/// Of a thread that nobody has told how many.
+int threads_at_first(const std::function<void()>& before = [] {}) {
+  int threads = 0;
+  std::thread([&] {
+    before();
+    threads = num_threads();
+  }).join();
+  return threads;
+}
+
+TEST_F(ThreadPoolTest, TheEnvironmentSaysHowManyThreads) {
+  const Variable ranks("LOCAL_WORLD_SIZE", "1000");
+  for (const auto& [text, threads] :
+       {std::pair("3", 3), std::pair("1", 1), std::pair("700", 700), std::pair("100000", 1024)}) {
+    const Variable said("OMP_NUM_THREADS", text);
+    EXPECT_EQ(threads_at_first(), threads) << text;
+  }
+  for (const char* nothing : {"0", "-2", "many", ""}) {
+    const Variable said("OMP_NUM_THREADS", nothing);
+    EXPECT_EQ(threads_at_first(), 1) << nothing;
+  }
+}
+
+TEST_F(ThreadPoolTest, WithoutAWordARankTakesItsShareOfTheCpus) {
+  const Variable unsaid("OMP_NUM_THREADS", nullptr);
+  double cpus = static_cast<double>(base::allowed_cpus().size());
+  if (const auto quota = base::cpu_quota()) cpus = std::min(cpus, std::ceil(quota->cpus));
+  for (const int ranks : {1, 2, 3, 1000}) {
+    const Variable said("LOCAL_WORLD_SIZE", std::to_string(ranks).c_str());
+    EXPECT_EQ(threads_at_first(), std::max(1, static_cast<int>(cpus) / ranks)) << ranks;
+  }
+  const Variable none("LOCAL_WORLD_SIZE", nullptr);
+  EXPECT_EQ(threads_at_first(), static_cast<int>(cpus));
+  const auto keep_to_one = [] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<std::size_t>(base::allowed_cpus().front()), &one);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+  };
+  EXPECT_EQ(threads_at_first(keep_to_one), 1);
 }
 
 TEST_F(ThreadPoolTest, TheFirstChunksExceptionReachesTheCaller) {

@@ -100,7 +100,7 @@ void* Tensor::checked_data(DType wanted) const {
   throw Error(ErrorCode::kInvalidArgument,
               "data_ptr of " + std::string(tensors::dtype_name(wanted)) +
                   " elements of a tensor of " + std::string(tensors::dtype_name(dtype())),
-              "", "to(), or the type of its elements");
+              "a pointer shows the elements as they are", "to(), or the type of its elements");
 }
 
 const LocalTensor& Tensor::plain_local() const {

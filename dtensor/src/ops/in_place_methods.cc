@@ -333,6 +333,42 @@ const Tensor& InPlaceMethods::logical_xor_(const Tensor& other) const {
 const Tensor& InPlaceMethods::logical_xor_(Scalar other) const {
   return in_place_with_number("logical_xor_", self(), other, dtensor::logical_xor);
 }
+const Tensor& InPlaceMethods::eq_(const Tensor& other) const {
+  return in_place_of_two("eq_", self(), other, dtensor::eq);
+}
+const Tensor& InPlaceMethods::eq_(Scalar other) const {
+  return in_place_with_number("eq_", self(), other, dtensor::eq);
+}
+const Tensor& InPlaceMethods::ne_(const Tensor& other) const {
+  return in_place_of_two("ne_", self(), other, dtensor::ne);
+}
+const Tensor& InPlaceMethods::ne_(Scalar other) const {
+  return in_place_with_number("ne_", self(), other, dtensor::ne);
+}
+const Tensor& InPlaceMethods::lt_(const Tensor& other) const {
+  return in_place_of_two("lt_", self(), other, dtensor::lt);
+}
+const Tensor& InPlaceMethods::lt_(Scalar other) const {
+  return in_place_with_number("lt_", self(), other, dtensor::lt);
+}
+const Tensor& InPlaceMethods::le_(const Tensor& other) const {
+  return in_place_of_two("le_", self(), other, dtensor::le);
+}
+const Tensor& InPlaceMethods::le_(Scalar other) const {
+  return in_place_with_number("le_", self(), other, dtensor::le);
+}
+const Tensor& InPlaceMethods::gt_(const Tensor& other) const {
+  return in_place_of_two("gt_", self(), other, dtensor::gt);
+}
+const Tensor& InPlaceMethods::gt_(Scalar other) const {
+  return in_place_with_number("gt_", self(), other, dtensor::gt);
+}
+const Tensor& InPlaceMethods::ge_(const Tensor& other) const {
+  return in_place_of_two("ge_", self(), other, dtensor::ge);
+}
+const Tensor& InPlaceMethods::ge_(Scalar other) const {
+  return in_place_with_number("ge_", self(), other, dtensor::ge);
+}
 const Tensor& InPlaceMethods::atan2_(const Tensor& other) const {
   return in_place_of_two("atan2_", self(), other, dtensor::atan2);
 }

@@ -5,10 +5,10 @@
 namespace dtrun::tensors::cuda {
 
 void refuse_dims(const Shape& shape) {
-  throw base::Error(base::ErrorCode::kUnavailable,
-                    "a CUDA operation on a strided tensor of shape " + shape_to_string(shape),
+  throw base::Error(base::ErrorCode::kInvalidArgument,
+                    "a strided CUDA tensor of shape " + shape_to_string(shape),
                     "kernels walk over at most 12 dims that are no run of elements",
-                    "contiguous() on the cpu first, or fewer dims");
+                    "to() the cpu and contiguous() there first, or fewer dims");
 }
 
 }  // namespace dtrun::tensors::cuda

@@ -57,7 +57,7 @@ struct StridedLayout {
   }
 };
 
-/// @throws Error kUnavailable where more than 12 dims cannot be merged
+/// @throws Error kInvalidArgument: more than 12 dims cannot be merged. The dispatcher adds the op
 [[noreturn]] void refuse_dims(const Shape& shape);
 
 template <int kOperands>

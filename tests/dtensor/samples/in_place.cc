@@ -58,6 +58,22 @@ void add_arithmetic_in_place(Samples& s) {
                     {"remainder_", &Tensor::remainder_},
                     {"fmod_", &Tensor::fmod_}},
                    whole_ones[0], 3);
+  add_forms(s,
+            {{"eq_", &Tensor::eq_},
+             {"ne_", &Tensor::ne_},
+             {"lt_", &Tensor::lt_},
+             {"le_", &Tensor::le_},
+             {"gt_", &Tensor::gt_},
+             {"ge_", &Tensor::ge_}},
+            whole_ones);
+  add_number_forms(s,
+                   {{"eq_", &Tensor::eq_},
+                    {"ne_", &Tensor::ne_},
+                    {"lt_", &Tensor::lt_},
+                    {"le_", &Tensor::le_},
+                    {"gt_", &Tensor::gt_},
+                    {"ge_", &Tensor::ge_}},
+                   whole_ones[0], 4);
   add_number_forms(s,
                    {{"logical_and_", &Tensor::logical_and_},
                     {"logical_or_", &Tensor::logical_or_},

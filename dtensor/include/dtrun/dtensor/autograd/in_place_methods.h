@@ -56,6 +56,19 @@ class InPlaceMethods {
   const Tensor& logical_or_(Scalar other) const;
   const Tensor& logical_xor_(const Tensor& other) const;
   const Tensor& logical_xor_(Scalar other) const;
+  // Comparisons write 1 where they hold, else 0, in the tensor's own dtype.
+  const Tensor& eq_(const Tensor& other) const;
+  const Tensor& eq_(Scalar other) const;
+  const Tensor& ne_(const Tensor& other) const;
+  const Tensor& ne_(Scalar other) const;
+  const Tensor& lt_(const Tensor& other) const;
+  const Tensor& lt_(Scalar other) const;
+  const Tensor& le_(const Tensor& other) const;
+  const Tensor& le_(Scalar other) const;
+  const Tensor& gt_(const Tensor& other) const;
+  const Tensor& gt_(Scalar other) const;
+  const Tensor& ge_(const Tensor& other) const;
+  const Tensor& ge_(Scalar other) const;
   const Tensor& atan2_(const Tensor& other) const;
   const Tensor& neg_() const;
   const Tensor& abs_() const;
