@@ -155,8 +155,8 @@ Tensor Tensor::moved_by(const AskedMove& move, Site site) const {
   return arrived(*this, std::move(tensor));
 }
 
-[[gnu::always_inline]] inline const KeptCrossing* Tensor::repeated_move(
-    const DeviceMesh& mesh, std::span<const Placement> placements) const {
+const KeptCrossing* Tensor::repeated_move(const DeviceMesh& mesh,
+                                          std::span<const Placement> placements) const {
   return RepeatedMove::find(body().repeated.load(std::memory_order_acquire), spec(), mesh,
                             placements);
 }
@@ -234,7 +234,11 @@ Tensor Tensor::redistribute(const DeviceMesh& mesh, const Placements& placements
 
 Tensor Tensor::redistribute(const DeviceMesh& mesh, std::initializer_list<Placement> placements,
                             const ShardOrder& order, Site site) const {
-  const KeptCrossing* const known = order.empty() ? repeated_move(mesh, placements) : nullptr;
+  // Not by repeated_move(): a call would take as long as a part of a short message.
+  const KeptCrossing* const known =
+      !order.empty() ? nullptr
+                     : RepeatedMove::find(body().repeated.load(std::memory_order_acquire), spec(),
+                                          mesh, placements);
   if (known != nullptr) return moved_by(*known, site);
   return redistribute(mesh, Placements(placements), order, site);
 }
