@@ -313,7 +313,7 @@ bool GroupEngine::drive_a_while(const std::vector<std::shared_ptr<Operation>>& o
       if (step_all(Asks::for_a_poll)) world_->doorbell().ring();
     }
     if (std::ranges::all_of(operations, is_done)) return true;
-    pause_between_looks(look, crowding);
+    world_->pause(look);
   }
   return false;
 }
@@ -423,7 +423,7 @@ bool GroupEngine::spin(const Operation& operation) {
       look = 0;
       continue;
     }
-    pause_between_looks(look, world_->crowding());
+    world_->pause(look);
     if (look % kLooksPerClock != 0) continue;
     const Deadline::Clock::time_point now = Deadline::Clock::now();
     if (idle_since == Deadline::Clock::time_point{}) idle_since = now;

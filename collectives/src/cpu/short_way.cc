@@ -50,11 +50,11 @@ bool is_send(const ShortMessage& message) {
 /// How long a rank polls on the short way.
 class Looks {
  public:
-  explicit Looks(Crowding crowding, int most = std::numeric_limits<int>::max())
-      : crowding_(crowding), most_(most) {}
-  static Looks of_a_collective(Crowding crowding, bool has_connections) {
-    const int looks = looks_of(crowding);
-    return Looks(crowding, has_connections ? std::min(looks, kConnectionLooks) : looks);
+  explicit Looks(World& world, int most = std::numeric_limits<int>::max())
+      : world_(world), crowding_(world.crowding()), most_(most) {}
+  static Looks of_a_collective(World& world, bool has_connections) {
+    const int looks = looks_of(world.crowding());
+    return Looks(world, has_connections ? std::min(looks, kConnectionLooks) : looks);
   }
 
   /// Pauses after a look in vain. @param call is timed once the wait is no longer one of moments
@@ -66,11 +66,12 @@ class Looks {
       if (!std::exchange(yields_, true)) yields_end_ = Deadline::after(time_to_exchange(crowding_));
       if (yields_end_.expired()) return false;
     }
-    pause_between_looks(look_, crowding_);
+    world_.pause(look_);
     return ++look_ < most_;
   }
 
  private:
+  World& world_;
   const Crowding crowding_;
   const int most_;
   int look_ = 0;
@@ -109,7 +110,7 @@ inline bool GroupEngine::take_now(const Plan& plan, SharedSteps& steps, std::uin
   const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
   ShortCall* const call = plan.collective().short_call;
   try {
-    Looks left = Looks::of_a_collective(world_->crowding(), has_connections());
+    Looks left = Looks::of_a_collective(*world_, has_connections());
     while (!steps.show_post(plan, meeting(Lane::prompt), Meeting::Room::halfway))
       if (!left.again(call)) return false;
     // Bookkeeping is done here because it overlaps with the members' posts.
@@ -375,7 +376,7 @@ ReceiveChannel* GroupEngine::with_whole_of(int peer, std::size_t bytes) {
   if (channel->has(all)) [[likely]]
     return channel;
   if (all > channel->most_at_once()) return nullptr;
-  Looks left = Looks::of_a_collective(world_->crowding(), false);
+  Looks left = Looks::of_a_collective(*world_, false);
   do {
     if (!left.again(nullptr)) return nullptr;
   } while (!channel->has(all));
@@ -396,7 +397,7 @@ std::shared_ptr<Operation> GroupEngine::begin_rest(const CollectiveView& collect
 }
 
 bool GroupEngine::show_now(Parcels& parcels, ShortCall* call) {
-  Looks left = Looks::of_a_collective(world_->crowding(), has_connections());
+  Looks left = Looks::of_a_collective(*world_, has_connections());
   try {
     while (!parcels.show(meeting(Lane::prompt), Meeting::Room::halfway))
       if (!left.again(call)) return false;
@@ -412,7 +413,7 @@ bool GroupEngine::show_now(Parcels& parcels, ShortCall* call) {
 bool GroupEngine::receive_now(DeliverySteps& steps, const Deliveries& all,
                               const CollectiveView& collective, std::uint64_t number) {
   try {
-    Looks left = Looks::of_a_collective(world_->crowding(), has_connections());
+    Looks left = Looks::of_a_collective(*world_, has_connections());
     do {
       if (has_connections()) look_at_connections(Asks::for_a_poll);
       if (steps.receive(all, collective, channels_)) return true;
@@ -456,7 +457,7 @@ void GroupEngine::exchange_now(std::span<ShortMessage> messages) {
   for (const ShortMessage& message : messages)
     if (!is_send(message)) begun_receives_.push_back({message.fingerprint.sequence, pass(message)});
   auto begun = begun_receives_.begin();
-  Looks looks(world_->crowding());
+  Looks looks(*world_);
   for (ShortMessage& message : messages) {
     if (is_send(message)) continue;
     Taken taken;

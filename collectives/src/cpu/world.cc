@@ -379,6 +379,12 @@ std::optional<Offset> World::reuse_table(std::size_t bytes) {
   return std::nullopt;
 }
 
+void World::leave_shared_cpu(int look) {
+  constexpr int kLooksPerQuestion = 16;
+  if (crowding_ == Crowding::alone && look % kLooksPerQuestion == 0)
+    own_cpu_.leave_if_shared([this](int rank) { return shares_memory(rank); });
+}
+
 void World::retire(Retired retired) {
   const std::scoped_lock lock(mutex_);
   retired_.push_back(std::move(retired));

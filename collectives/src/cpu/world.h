@@ -36,6 +36,8 @@
 #include "heap.h"
 #include "lifelines.h"
 #include "membership.h"
+#include "own_cpu.h"
+#include "pause.h"
 #include "peer_memory.h"
 #include "progress_thread.h"
 #include "rank_record.h"
@@ -145,6 +147,12 @@ class World : public std::enable_shared_from_this<World> {
   /// Set once the launcher has aborted the job.
   std::optional<GroupFailure> job_failure() const;
   Crowding crowding() const { return crowding_; }
+  /// Between two polls. @param look how often the caller has polled in vain
+  void pause(int look) {
+    if (yields_between_looks(look, crowding_)) [[unlikely]]
+      leave_shared_cpu(look);
+    pause_between_looks(look, crowding_);
+  }
   /// Which the ranks of this machine have together: the same on all of them.
   int cores() const { return cores_; }
   const CostTable& costs() const { return costs_; }
@@ -202,6 +210,8 @@ class World : public std::enable_shared_from_this<World> {
   void stop_hearing(std::uint64_t tag);
   void hear_again();
   void on_pending(int fd);
+  /// Not in line: few waits are so long, and the short way is.
+  [[gnu::cold, gnu::noinline]] void leave_shared_cpu(int look);
   void on_control(int world_rank);
   void on_lost(int world_rank);
   void judge_losses();
@@ -229,6 +239,7 @@ class World : public std::enable_shared_from_this<World> {
   const std::shared_ptr<RankRecord> record_;
   std::vector<Peer> peers_;
   Crowding crowding_ = Crowding::alone;
+  OwnCpu own_cpu_{door_.commons(), rank_};
   int cores_ = 1;
   const ForkMark fork_mark_;
 
