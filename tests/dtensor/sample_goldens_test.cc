@@ -59,6 +59,44 @@ const Differences kTakesLess = [] {
   return less;
 }();
 
+/// The same of tensor_edges.
+const Differences kTakesMoreOfEdges = [] {
+  Differences more;
+  for (const char* form : {"conv2d, groups", "conv2d, stride and padding"})
+    more[form] = {" f32[0, 4] f32[3, 0]", "the padding alone has places for the window"};
+  for (const char* form : {"mse_loss, none", "mse_loss, sum"})
+    more[form] = {" i64[0, 4] i64[3, 0]", "as where there are elements"};
+  for (const char* form : {"nll_loss", "nll_loss, ignore_index", "nll_loss, none", "nll_loss, sum",
+                           "nll_loss, of one row", "nll_loss, of places"})
+    more[form] = {" i64[0, 4]", "as where there are elements"};
+  return more;
+}();
+const Differences kTakesLessOfEdges = [] {
+  const char* const kNoElements = "where there are no elements PyTorch does not look at the dtype";
+  const char* const kNoIndex = "where there are no elements PyTorch does not look at the index";
+  Differences less;
+  for (const char* form : {"softmax", "softmax, dim 0", "log_softmax", "log_softmax, dim 0"})
+    less[form] = {" i64[0, 4] i64[3, 0]", kNoElements};
+  for (const char* form : {"", ", all keys", ", grouped", ", mask", ", scale", ", weights"})
+    less[std::string("scaled_dot_product_attention") + form] = {" i64[0, 4]", kNoElements};
+  for (const char* form : {"dropout, in evaluation", "dropout, of all"})
+    less[form] = {" i64[0, 4] i64[3, 0]", "as where there are elements"};
+  for (const char* form : {"index_add", "index_add_", "index_add_, alpha"})
+    less[form] = {" f32[0, 4] i64[0, 4]", kNoIndex};
+  less["index_add, alpha, dim -1"] = {" f32[3, 0] i64[3, 0]", kNoIndex};
+  return less;
+}();
+/// Where what PyTorch makes of nan and infinities is not asked for.
+const Reasons kOtherOfSpecials = [] {
+  Reasons others = {
+      {"gelu", "PyTorch's of infinity is nan in bf16, and infinity in f32"},
+      {"conv2d, dilation", "PyTorch leaves out some of the products with zeros of the padding"}};
+  for (const char* form : {"", ", all keys", ", grouped", ", mask", ", scale"})
+    others[std::string("scaled_dot_product_attention") + form] =
+        "PyTorch's kernel gives keys no weight where a score is nan";
+  return others;
+}();
+
 void expect_known(const char* what, const std::map<std::string, std::string>& found,
                   const Differences& known) {
   std::map<std::string, std::string> dtypes;
@@ -70,9 +108,10 @@ void expect_known(const char* what, const std::map<std::string, std::string>& fo
   EXPECT_EQ(found, dtypes) << "taking " << what;
 }
 
-std::map<std::string, OperatorSample> samples_by_name() {
-  std::map<std::string, OperatorSample> samples;
-  for (OperatorSample& sample : operator_samples(3, 4)) {
+using SamplesByName = std::map<std::string, OperatorSample>;
+SamplesByName samples_by_name(std::int64_t rows = 3, std::int64_t columns = 4) {
+  SamplesByName samples;
+  for (OperatorSample& sample : operator_samples(rows, columns)) {
     const std::string name = sample.name;
     EXPECT_TRUE(samples.emplace(name, std::move(sample)).second) << name << " is there twice";
   }
@@ -101,7 +140,9 @@ std::string difference_of(const LocalTensor& found, const LocalTensor& right, do
   for (const double x : wanted) greatest = std::max(greatest, std::isfinite(x) ? std::abs(x) : 0);
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (std::isnan(wanted[i]) ? std::isnan(got[i]) : got[i] == wanted[i]) continue;
-    if (std::abs(got[i] - wanted[i]) <= tolerance * (std::abs(wanted[i]) + greatest)) continue;
+    if (std::isfinite(wanted[i]) &&
+        std::abs(got[i] - wanted[i]) <= tolerance * (std::abs(wanted[i]) + greatest))
+      continue;
     return found.to_string() + "\nnot " + right.to_string();
   }
   return "";
@@ -166,7 +207,7 @@ void expect_shapes_of(const OperatorSample& sample, const GoldenCase& golden) {
 }
 
 TEST(SampleGoldensTest, EveryOperatorIsPyTorchsInEveryDtype) {
-  const std::map<std::string, OperatorSample> samples = samples_by_name();
+  const SamplesByName samples = samples_by_name();
   std::map<std::string, std::string> more, less;  // the dtypes
   int cases = 0;
   for (const GoldenCase& golden : tensors::read_golden_file("tensor_samples")) {
@@ -187,6 +228,68 @@ TEST(SampleGoldensTest, EveryOperatorIsPyTorchsInEveryDtype) {
   EXPECT_GT(cases, 2000);
   expect_known("more", more, kTakesMore);
   expect_known("less", less, kTakesLess);
+}
+
+std::string inputs_text(const GoldenCase& golden) {
+  std::string text;
+  for (const boost::json::value& input : golden.at("in").as_array())
+    text += "\n" + golden_tensor(input).to_string();
+  return text;
+}
+
+/// Whether a case of tensor_edges has elements.
+bool is_special(const GoldenCase& golden) {
+  return tensors::golden_integers(golden.at("size")) == std::vector<std::int64_t>{3, 4};
+}
+
+/// How a case of tensor_edges is called: its dtype, and its size if it is empty.
+std::string edge_text(const GoldenCase& golden) {
+  const std::string dtype(golden.at("dtype").as_string());
+  if (is_special(golden)) return dtype;
+  return dtype + tensors::shape_to_string(tensors::golden_integers(golden.at("size")));
+}
+
+TEST(SampleGoldensTest, EmptyMatricesAndSpecialNumbersGiveWhatPyTorchGives) {
+  std::map<std::vector<std::int64_t>, SamplesByName> samples;
+  for (const auto& [rows, columns] : {std::pair(0, 4), std::pair(3, 0), std::pair(3, 4)})
+    samples[{rows, columns}] = samples_by_name(rows, columns);
+  std::map<std::string, std::string> more, less;  // the dtypes
+  std::map<std::string, std::set<std::vector<std::int64_t>>> sizes;
+  std::set<std::string> differ;
+  int cases = 0;
+  for (const GoldenCase& golden : tensors::read_golden_file("tensor_edges")) {
+    const std::string op(golden.at("op").as_string());
+    const std::vector<std::int64_t> size = tensors::golden_integers(golden.at("size"));
+    const SamplesByName& of_size = samples.at(size);
+    ASSERT_TRUE(of_size.contains(op)) << op << " is in no sample any more";
+    sizes[op].insert(size);
+    expect_shapes_of(of_size.at(op), golden);
+    const std::string outcome = outcome_of(golden, of_size.at(op));
+    ++cases;
+    const auto other = kOtherOfSpecials.find(op);
+    const bool is_other = other != kOtherOfSpecials.end() && is_special(golden);
+    if (is_other) {
+      if (!outcome.empty()) differ.insert(op);
+    } else if (outcome == "takes more") {
+      more[op] += " " + edge_text(golden);
+    } else if (outcome == "takes less") {
+      less[op] += " " + edge_text(golden);
+    } else {
+      EXPECT_EQ(outcome, "") << op << " in " << edge_text(golden) << " of" << inputs_text(golden);
+    }
+  }
+  std::printf("%d cases\n", cases);
+  EXPECT_GT(cases, 4000);
+  for (const auto& [name, sample] : samples.at({3, 4})) {
+    // Of special numbers there is none where floating point numbers are refused.
+    EXPECT_GE(sizes[name].size(), kWithoutGolden.contains(name) ? 0U : 2U) << name;
+  }
+  for (const auto& [op, reason] : kOtherOfSpecials) {
+    std::printf("other than PyTorch of nan and infinities: %s: %s\n", op.c_str(), reason.c_str());
+    EXPECT_TRUE(differ.contains(op)) << op << " is as PyTorch's";
+  }
+  expect_known("more", more, kTakesMoreOfEdges);
+  expect_known("less", less, kTakesLessOfEdges);
 }
 
 TEST(SampleGoldensTest, NoOperatorIsWithoutAGolden) {

@@ -502,6 +502,10 @@ TEST(OperatorGoldenTest, EveryOperatorGivesPyTorchsResultForShortIntegers) {
   EXPECT_GE(compare_with_goldens("tensor_short_integers"), 1500);
 }
 
+TEST(OperatorGoldenTest, ATensorWithoutDimsGivesPyTorchsResult) {
+  EXPECT_GE(compare_with_goldens("tensor_no_dims"), 400);
+}
+
 TEST(OperatorGoldenTest, ConvolutionsGivePyTorchsResultsAndGradients) {
   EXPECT_GE(compare_with_goldens("tensor_convolutions"), 36);
 }

@@ -1,7 +1,7 @@
 # PyTorch's results lie compressed in the tree and are unpacked beside the tests' programs.
 set(golden_folder ${CMAKE_CURRENT_BINARY_DIR}/tensor_goldens)
 set(golden_files)
-foreach(name tensor_prints tensor_ops tensor_operators tensor_convolutions tensor_short_integers tensor_samples)
+foreach(name tensor_prints tensor_ops tensor_operators tensor_convolutions tensor_short_integers tensor_no_dims tensor_samples tensor_edges)
   set(packed ${CMAKE_CURRENT_SOURCE_DIR}/vectors/${name}.jsonl.gz)
   set(unpacked ${golden_folder}/${name}.jsonl)
   add_custom_command(OUTPUT ${unpacked}

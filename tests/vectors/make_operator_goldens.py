@@ -2,7 +2,8 @@
 
     PYTHON_WITH_TORCH tests/vectors/make_operator_goldens.py tests/vectors
 
-With --short-integers it writes tensor_short_integers.jsonl.gz instead: the cases that have an int16 or int8 tensor, of PyTorch 2.15.
+With --short-integers it writes tensor_short_integers.jsonl.gz instead: the cases that have an int16 or int8 tensor, of PyTorch 2.15;
+with --no-dims tensor_no_dims.jsonl.gz: what orders, picks and scans make of a tensor without dims, of PyTorch 2.15.
 
 A case is {"op", "in": [tensor or {"number"}, ...], "args", "out": [tensor, ...]} or "error": true where PyTorch refuses. Tensors
 are make_print_goldens.py's. Elements are demanded to the bit, nan of any kind for nan, or, where the case has them, within
@@ -379,6 +380,42 @@ def more_picks():
         yield case("one_hot", [listed], {"count": count}, lambda a, count=count: F.one_hot(a, count))
 
 
+def no_dims():
+    for name, dim in itertools.product(["f32", "i64", "bool"], [0, -1, 1]):
+        a, other = tensor_of(name, [1], ()), tensor_of(name, [3], ())
+        in_dim = {"dim": dim}
+        for op in ["cumsum", "cumprod", "prod", "argmax", "argmin", "max", "min"]:
+            yield case(op, [a], in_dim, lambda a, run=getattr(torch, op): run(a, dim))
+        for down in [False, True]:
+            arguments = {"dim": dim, "descending": down}
+            yield case("sort", [a], arguments, lambda a: torch.sort(a, dim=dim, descending=down, stable=True))
+            # PyTorch refuses topk of bool.
+            for k in [0, 1, 2] if name != "bool" else []:
+                yield case("topk", [a], {**arguments, "k": k}, lambda a: torch.topk(a, k, dim, down))
+        for listed in [0, [0], [0, 0], [], 1, [[0]]]:
+            i = torch.tensor(listed, dtype=torch.int64)
+            yield case("gather", [a, i], in_dim, lambda a, i: torch.gather(a, dim, i))
+            yield case("index_select", [a, i], in_dim, lambda a, i: torch.index_select(a, dim, i))
+            # Elsewhere PyTorch takes a tensor without dims for one of one dim.
+            beside = other.expand(i.shape).clone()
+            yield case("scatter", [a, i, beside], in_dim, lambda a, i, s: torch.scatter(a, dim, i, s))
+            yield case("scatter_add", [a, i, beside], in_dim, lambda a, i, s: torch.scatter_add(a, dim, i, s))
+            for source in [other, other.reshape(1)]:
+                yield case("index_add", [a, i, source], in_dim, lambda a, i, s: torch.index_add(a, dim, i, s))
+        yield case("flip", [a], {"dims": [dim]}, lambda a: torch.flip(a, [dim]))
+        yield case("roll", [a], {"shifts": [2], "dims": [dim]}, lambda a: torch.roll(a, 2, dim))
+    for name in ["f32", "i64", "bool"]:
+        a = tensor_of(name, [1], ())
+        yield case("flip", [a], {"dims": []}, lambda a: torch.flip(a, []))
+        yield case("roll", [a], {"shifts": [2], "dims": []}, lambda a: torch.roll(a, 2))
+        yield case("tril", [a], {"diagonal": 0}, torch.tril)
+        yield case("triu", [a], {"diagonal": 0}, torch.triu)
+        yield case("pad", [a], {"pads": []}, lambda a: F.pad(a, [], value=1))
+        yield case("pad", [a], {"pads": [1, 1]}, lambda a: F.pad(a, [1, 1], value=1))
+        for mask in [True, False, [True], [True, False]]:
+            yield case("masked_select", [a, torch.tensor(mask)], {}, torch.masked_select)
+
+
 def all_cases():
     generators = [unary(), binary(), in_place(), ternary(), shapes(), reductions(), rows(), picks(), later(), last(), more_picks()]
     return list(itertools.chain(*generators))
@@ -394,6 +431,11 @@ def write_short_integers(folder):
     write(f"{folder}/tensor_short_integers.jsonl.gz", cases)
 
 
+def write_no_dims(folder):
+    assert torch.__version__.startswith("2.15"), torch.__version__
+    write(f"{folder}/tensor_no_dims.jsonl.gz", list(no_dims()))
+
+
 def main(folder):
     assert torch.__version__.startswith("2.11"), torch.__version__
     write(f"{folder}/tensor_operators.jsonl.gz", all_cases())
@@ -405,5 +447,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     if "--short-integers" in sys.argv:
         write_short_integers(sys.argv[1])
+    elif "--no-dims" in sys.argv:
+        write_no_dims(sys.argv[1])
     else:
         main(sys.argv[1])

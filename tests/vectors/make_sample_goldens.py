@@ -1,10 +1,12 @@
-"""Writes tensor_samples.jsonl.gz: what PyTorch 2.15 computes on a CPU for each call of tests/dtensor/samples, for every dtype.
+"""Writes tensor_samples.jsonl.gz: what PyTorch 2.15 computes on a CPU for each call of tests/dtensor/samples, for every dtype;
+and tensor_edges.jsonl.gz: the same of matrices without rows and without columns, and, results alone, of inputs with nan, inf, -inf, 0 and -0.
 
     PYTHON_WITH_TORCH tests/vectors/make_sample_goldens.py tests/vectors
 
 A case is {"op": the sample's name, "dtype": that of the inputs that stand for any, "in": [tensor, ...], "out": tensor} or "error": true
 where PyTorch refuses. Where the result has a gradient: "grad", what comes in, and "grads", that of each input, null where it has none.
 Elements are demanded to the bit, nan of any kind for nan, or, where the case has "rtol", within it of themselves and of the greatest one.
+A case of tensor_edges has "size" too: the rows and columns of its matrices.
 """
 
 import math
@@ -24,6 +26,8 @@ TOLERANCE = {"f64": 1e-13, "f32": 4e-6, "f16": 4e-3, "bf16": 3e-2}
 IMPRECISE = {"hardsigmoid": 1e-7}
 ROWS, COLUMNS = 3, 4
 WHOLE = (ROWS, COLUMNS)
+# Some elements of an input of fractions, if there are any: in place of those that are drawn.
+SPECIAL = []
 # PyTorch passes the gradient on as if nothing had been written; it is 0.
 GRADIENT_IS_WRONG = {"logical_and_", "logical_or_", "logical_xor_", "logical_not_", "logical_and_ (number)", "logical_or_ (number)", "logical_xor_ (number)"}
 
@@ -44,7 +48,10 @@ class Any:
         if name == "bool":
             return tensor_of(name, [rng.random() < 0.6 for _ in range(count)], self.shape)
         draw = self.of_floats if name in FLOATS else self.of_integers
-        return tensor_of(name, [draw() for _ in range(count)], self.shape)
+        drawn = [draw() for _ in range(count)]
+        if SPECIAL and name in FLOATS:
+            drawn = [rng.choice(SPECIAL) if rng.random() < 0.35 else x for x in drawn]
+        return tensor_of(name, drawn, self.shape)
 
 
 def away_from_zero():
@@ -57,7 +64,7 @@ def made(*shape):
 
 
 def between(low, high, *shape):
-    return Any(shape or WHOLE, lambda: rng.uniform(low, high), lambda: rng.randint(math.floor(low), math.floor(high)))
+    return Any(shape or WHOLE, lambda: rng.uniform(low, high), lambda: rng.randint(math.floor(low), max(math.floor(high), math.floor(low))))
 
 
 def some_zeros():
@@ -73,12 +80,13 @@ def scalar():
 
 
 def numbers(below, *shape):
-    return torch.tensor([rng.randrange(below) for _ in range(math.prod(shape))]).reshape(shape)
+    """Of a dim that has none: 0, which is refused."""
+    return torch.tensor([rng.randrange(max(below, 1)) for _ in range(math.prod(shape))], dtype=torch.int64).reshape(shape)
 
 
 def mask(*shape):
     shape = shape or WHOLE
-    return torch.tensor([rng.random() < 0.5 for _ in range(math.prod(shape))]).reshape(shape)
+    return torch.tensor([rng.random() < 0.5 for _ in range(math.prod(shape))], dtype=torch.bool).reshape(shape)
 
 
 SAMPLES = {}
@@ -215,7 +223,7 @@ def reductions():
         add(f"norm, power {power}", [made()], lambda a, p=float(power): torch.linalg.vector_norm(a, p, 0))
 
 
-def rows():
+def rows_and_losses():
     add("softmax", [made()], lambda a: F.softmax(a, 1))
     add("log_softmax", [made()], lambda a: F.log_softmax(a, 1))
     add("layer_norm", [made(), made(COLUMNS), made(COLUMNS)], lambda a, w, b: F.layer_norm(a, (COLUMNS,), w, b))
@@ -286,6 +294,11 @@ def products():
         add(f"einsum {equation}", operands, lambda *operands, equation=equation: torch.einsum(equation, *operands))
 
 
+def piece_of(pieces):
+    """The second, or the only one."""
+    return pieces[min(1, len(pieces) - 1)]
+
+
 def more_views(layers):
     turned = made(COLUMNS, 1, ROWS)
     return [
@@ -297,10 +310,10 @@ def more_views(layers):
         ("repeat, new dims", [made()], lambda a: a.repeat(2, 1, 3)), ("transpose, last dims", [layers], lambda a: a.transpose(-1, -2)),
         ("t", [made()], lambda a: a.t()), ("permute, layers", [layers], lambda a: a.permute(2, 0, -2)),
         ("movedim, layers", [layers], lambda a: a.movedim(-1, 0)), ("slice, step", [made()], lambda a: a[:, 0:9:2]),
-        ("slice, from the end", [made()], lambda a: a[-2:-1]), ("narrow", [made()], lambda a: a.narrow(0, 0, ROWS - 1)),
-        ("select, last", [made()], lambda a: a.select(-1, -1)), ("split, dim -1", [made()], lambda a: a.split(3, -1)[1]),
+        ("slice, from the end", [made()], lambda a: a[-2:-1]), ("narrow", [made()], lambda a: a.narrow(0, 0, max(ROWS - 1, 0))),
+        ("select, last", [made()], lambda a: a.select(-1, -1)), ("split, dim -1", [made()], lambda a: piece_of(a.split(3, -1))),
         ("split, sizes", [made()], lambda a: a.split([0, COLUMNS], 1)[1]), ("chunk, the last of fewer", [made()], lambda a: a.chunk(3, 1)[-1]),
-        ("unbind, dim -1", [made()], lambda a: a.unbind(-1)[1]), ("cat, dim -1", [made(), made(ROWS, 2), made(ROWS, 1)], lambda *all: torch.cat(all, -1)),
+        ("unbind, dim -1", [made()], lambda a: piece_of(a.unbind(-1))), ("cat, dim -1", [made(), made(ROWS, 2), made(ROWS, 1)], lambda *all: torch.cat(all, -1)),
         ("stack, dim -1", [made(), made(), made()], lambda *all: torch.stack(all, -1)),
     ]  # fmt: skip
 
@@ -316,7 +329,7 @@ def views():
         ("movedim", [made()], lambda a: a.movedim(0, 1)), ("repeat", [made()], lambda a: a.repeat(2, 1)),
         ("cat", [made(), made()], lambda a, b: torch.cat([a, b])), ("stack", [made(), made()], lambda a, b: torch.stack([a, b])),
         *more_views(made(2, ROWS, COLUMNS)),
-        ("split", [made()], lambda a: a.split(1)[1]), ("chunk", [made()], lambda a: a.chunk(2)[1]), ("unbind", [made()], lambda a: a.unbind()[1]),
+        ("split", [made()], lambda a: piece_of(a.split(1))), ("chunk", [made()], lambda a: piece_of(a.chunk(2))), ("unbind", [made()], lambda a: piece_of(a.unbind())),
     ]:  # fmt: skip
         add(name, inputs, run, exact="expand" not in name and "repeat" not in name)  # whose gradients are sums
 
@@ -355,6 +368,11 @@ def places():
     orders(x)
 
 
+def first_of_row(a):
+    # Of equal elements topk's first is any of them in PyTorch, and that of sort() here.
+    return torch.sort(a, stable=True, descending=True).indices[:, :1] if COLUMNS else torch.topk(a, 1).indices
+
+
 def orders(x):
     add("flip, all dims", [x], lambda a: a.flip(0, -1), exact=True)
     add("roll, two dims", [x], lambda a: a.roll((-1, 2), (0, 1)), exact=True)
@@ -369,8 +387,7 @@ def orders(x):
     add("argsort, descending, dim -1", [x], lambda a: torch.argsort(a, stable=True, descending=True), exact=True)
     add("topk, smallest", [between(-9, 9)], lambda a: torch.topk(a, 2, 0, largest=False).values, exact=True)
     add("topk, dim -1", [between(-9, 9)], lambda a: torch.topk(a, 1).values, exact=True)
-    # Of equal elements topk's first is any of them in PyTorch, and that of sort() here.
-    add("topk, indices", [x], lambda a: torch.sort(a, stable=True, descending=True).indices[:, :1], exact=True)
+    add("topk, indices", [x], first_of_row, exact=True)
     add("flip", [x], lambda a: a.flip(0), exact=True)
     add("roll", [x], lambda a: a.roll(1, 0), exact=True)
     add("tril", [x], torch.tril, exact=True)
@@ -389,7 +406,7 @@ def networks():
     add("scaled_dot_product_attention, all keys", three, attention)
     add("scaled_dot_product_attention, scale", three, lambda q, k, v: attention(q, k, v, scale=0.3))
     # The last query sees no key.
-    seen = torch.tensor([[True, True, False], [False, True, True], [False, False, False]])
+    seen = torch.tensor([[True, True, False], [False, True, True], [False, False, False]])[:ROWS, :ROWS]
     add("scaled_dot_product_attention, mask", [*three, seen], attention)
     add("scaled_dot_product_attention, weights", [*three, made(ROWS, ROWS)], attention)
     one_head = made(2, 1, ROWS + 1, 4)
@@ -477,12 +494,12 @@ def keywords():
     for decimals in [1, -1, 3]:
         add(f"round, decimals {decimals}", [between(0, 60)], lambda a, d=decimals: torch.round(a, decimals=d), exact=True)
     add("round_, decimals 1", [made()], in_place_form("round_", decimals=1))
-    beside, source = torch.tensor([[0, 2, 1, 0], [0, 1, 1, 2]]), made(2, COLUMNS)
+    beside, source = torch.tensor([[0, 2, 1, 0], [0, 1, 1, 2]])[:, :COLUMNS], made(2, COLUMNS)
     for reduce in ["sum", "prod", "mean", "amax", "amin"]:
         for form, include_self in {"": True, ", without self": False}.items():
             add(f"scatter_reduce, {reduce}{form}", [made(), beside, source],
                 lambda a, i, s, r=reduce, include=include_self: a.scatter_reduce(0, i, s, r, include_self=include))  # fmt: skip
-        add(f"scatter_reduce, {reduce}, dim -1", [made(), torch.tensor([[3, 0], [1, 1], [0, 2]]), made(ROWS, 2)],
+        add(f"scatter_reduce, {reduce}, dim -1", [made(), torch.tensor([[3, 0], [1, 1], [0, 2]])[:ROWS], made(ROWS, 2)],
             lambda a, i, s, r=reduce: a.scatter_reduce(-1, i, s, r))  # fmt: skip
     for reduce in ["add", "multiply"]:
         add(f"scatter, {reduce}", [made(), beside, source], lambda a, i, s, r=reduce: a.scatter(0, i, s, reduce=r))
@@ -490,9 +507,12 @@ def keywords():
         add(f"scatter_, {reduce}", [made(), beside, source], lambda a, i, s, r=reduce: a.clone().scatter_(0, i, s, reduce=r))
         add(f"scatter_ (number), {reduce}", [made(), beside], lambda a, i, r=reduce: a.clone().scatter_(0, i, 2, reduce=r))
     add("scatter_reduce_", [made(), beside, source], lambda a, i, s: a.clone().scatter_reduce_(0, i, s, "prod", include_self=False))
+    for name in ["eq_", "ne_", "lt_", "le_", "gt_", "ge_"]:
+        add(name, [whole(), whole()], in_place_form(name), exact=True)
+        add(f"{name} (number)", [whole()], in_place_form(name, 4), exact=True)
 
 
-def case(op, dtype, inputs, run):
+def case(op, dtype, inputs, run, with_gradient=True):
     described = {"op": op, "dtype": dtype, "in": [describe(x) for x in inputs]}
     leaves = [x.clone().requires_grad_(x.is_floating_point()) for x in inputs]
     try:
@@ -503,14 +523,15 @@ def case(op, dtype, inputs, run):
     if op not in EXACT and result.is_floating_point():
         coarsest = max(TOLERANCE.get(dtype, 0), TOLERANCE[SHORT_NAMES[result.dtype]])
         described["rtol"] = max(coarsest, IMPRECISE.get(op, 0))
-    if result.requires_grad and op not in GRADIENT_IS_WRONG:
+    if with_gradient and result.requires_grad and op not in GRADIENT_IS_WRONG:
         name = SHORT_NAMES[result.dtype]
         grad = tensor_of(name, [rng.gauss(0, 1) for _ in range(result.numel())], result.shape)
         wanted = [x for x in leaves if x.requires_grad]
         try:
             found = iter(torch.autograd.grad(result, wanted, grad, allow_unused=True))
         except RuntimeError as error:
-            assert "is not implemented" in str(error), (op, error)
+            # The gradient of index_add picks from what has no elements.
+            assert "is not implemented" in str(error) or result.numel() == 0, (op, error)
             return described
         grads = [next(found) if x.requires_grad else None for x in leaves]
         described["grad"] = describe(grad)
@@ -518,13 +539,36 @@ def case(op, dtype, inputs, run):
     return described
 
 
-def all_cases():
-    for family in [arithmetic, functions, comparisons, reductions, rows, products, views, places, networks, in_place, keywords]:
+def add_all_samples(rows, columns):
+    global ROWS, COLUMNS, WHOLE
+    ROWS, COLUMNS, WHOLE = rows, columns, (rows, columns)
+    SAMPLES.clear()
+    for family in [arithmetic, functions, comparisons, reductions, rows_and_losses, products, views, places, networks, in_place, keywords]:
         family()
+
+
+def cases_of(dtypes, **options):
     for name, (inputs, run) in SAMPLES.items():
-        cases = [case(name, dtype, [x.made(dtype) if isinstance(x, Any) else x for x in inputs], run) for dtype in DTYPES]
-        assert any("out" in c for c in cases), name
+        yield [case(name, dtype, [x.made(dtype) if isinstance(x, Any) else x for x in inputs], run, **options) for dtype in dtypes]
+
+
+def all_cases():
+    add_all_samples(3, 4)
+    for cases in cases_of(DTYPES):
+        assert any("out" in c for c in cases), cases[0]["op"]
         yield from cases
+
+
+def edge_cases():
+    for size in [(0, 4), (3, 0)]:
+        add_all_samples(*size)
+        for cases in cases_of(["f32", "i64"]):
+            yield from [{"size": size, **c} for c in cases]
+    SPECIAL.extend([math.nan, math.inf, -math.inf, 0.0, -0.0])
+    add_all_samples(3, 4)
+    for cases in cases_of(["f32", "f64", "f32", "bf16"], with_gradient=False):
+        # What is refused is so for its dtype.
+        yield from [{"size": (3, 4), **c} for c in cases if "error" not in c]
 
 
 if __name__ == "__main__":
@@ -533,3 +577,4 @@ if __name__ == "__main__":
     DTYPES.update({"i16": torch.int16, "i8": torch.int8})
     SHORT_NAMES.update({dtype: name for name, dtype in DTYPES.items()})
     write(f"{sys.argv[1]}/tensor_samples.jsonl.gz", list(all_cases()))
+    write(f"{sys.argv[1]}/tensor_edges.jsonl.gz", list(edge_cases()))

@@ -169,6 +169,11 @@ ClassCut cut_of(const Spec& scores) {
   return {scores.local_box().offsets[1], scores.shape()[1]};
 }
 
+/// An infinite score has no share: nan, as a whole row has it.
+LocalTensor unless_infinite(const LocalTensor& logsumexp) {
+  return tensors::add(logsumexp, tensors::sub(logsumexp, logsumexp));
+}
+
 /// gradient of the losses, scores, targets, logsumexp of the rows -> that of the scores
 constexpr Op<Ignored> kCutLossBackward{
     .name = "cut_cross_entropy_backward",
@@ -181,8 +186,8 @@ constexpr Op<Ignored> kCutLossBackward{
         },
     .local =
         [](Locals in, const Ignored& a, const None&, const Site& site) {
-          return tensors::cross_entropy_rows_backward(in[0], in[1], in[2], in[3], a.index,
-                                                      cut_of(site.inputs[1]));
+          return tensors::cross_entropy_rows_backward(in[0], in[1], in[2], unless_infinite(in[3]),
+                                                      a.index, cut_of(site.inputs[1]));
         },
     .list = 2};
 
@@ -208,8 +213,8 @@ constexpr Op<Ignored> kCutLoss{
     .local = [](Locals in, const Ignored& a, const None&, const Site& site) -> LocalTensor {
       const LocalTensor& scores = in[0];
       const ClassCut cut = cut_of(site.inputs[0]);
-      const LocalTensor sums =
-          tensors::pick_classes(in[2].unsqueeze(1).expand(scores.shape()), in[1], a.index, cut);
+      const LocalTensor sums = tensors::pick_classes(
+          unless_infinite(in[2]).unsqueeze(1).expand(scores.shape()), in[1], a.index, cut);
       return tensors::sub(sums, tensors::pick_classes(scores, in[1], a.index, cut))
           .to(scores.dtype());
     },
@@ -335,7 +340,8 @@ Tensor probability_loss(const Tensor& scores, const Tensor& target, const LossOp
   if (options.reduction != Reduction::mean) {
     return reduced(losses, options.reduction).to(scores.dtype());
   }
-  const auto rows = static_cast<double>(std::max<std::int64_t>(losses.numel(), 1));
+  // Without any it is 0 / 0.
+  const double rows = static_cast<double>(logits.numel()) / classes;
   return (sum(losses) / rows).to(scores.dtype());
 }
 

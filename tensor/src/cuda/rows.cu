@@ -84,7 +84,8 @@ struct CrossEntropyLosses {
   DTRUN_BOTH void operator()(const Team<Shared>& team, std::int64_t item) const {
     fold_exponentials(rows, team, item, 0);
     for_each_row_once(rows, team, item, [&](std::int64_t row, A most, A sum) {
-      const A logsumexp = std::isinf(most) ? most : std::log(sum) + most;
+      // An infinite score has no share: nan.
+      const A logsumexp = std::isinf(most) ? most - most : std::log(sum) + most;
       logsumexps[row] = logsumexp;
       const std::int64_t right = chosen[row];
       losses[row] = right == ignored

@@ -63,9 +63,10 @@ LocalTensor roll_dim(const LocalTensor& a, std::int64_t shift, int dim) {
 }  // namespace
 
 LocalTensor flip(const LocalTensor& a, const std::vector<int>& dims) {
-  std::vector<bool> seen(a.shape().size(), false);
+  // A tensor without dims has one here, as in PyTorch.
+  std::vector<bool> seen(std::max<std::size_t>(a.shape().size(), 1), false);
   for (const int dim : dims) {
-    const auto d = static_cast<std::size_t>(normalize_dim(dim, a.shape().size()));
+    const auto d = static_cast<std::size_t>(normalize_dim(dim, seen.size()));
     if (seen[d]) {
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("flip of a tensor of shape {} was given dim {} twice",
@@ -74,7 +75,7 @@ LocalTensor flip(const LocalTensor& a, const std::vector<int>& dims) {
     }
     seen[d] = true;
   }
-  if (dims.empty()) return a.clone();
+  if (dims.empty() || a.dim() == 0) return a.clone();
   if (!a.device().is_cpu()) {
     const LocalTensor out = empty(a.shape(), {a.dtype(), a.device()});
     cuda::flip_elements(out, a, seen);

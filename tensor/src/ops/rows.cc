@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -383,6 +384,8 @@ CrossEntropy cross_entropy_rows(const LocalTensor& logits, const LocalTensor& ta
                                 .count = classes});
       for (std::int64_t i = 0; i < lines.count; ++i) {
         const std::int64_t row = lines.first + i, right = rights[row];
+        // An infinite score has no share: nan, as log_softmax has it.
+        if (std::isinf(sums[row])) sums[row] = std::numeric_limits<A>::quiet_NaN();
         if (right == ignored) continue;
         require_class("cross_entropy", right, row, classes, rows);
         losses[row] = sums[row] - scores[i * step + right];

@@ -109,10 +109,8 @@ Sorted topk(const LocalTensor& a, std::int64_t k, int dim, SortOrder direction) 
                       fmt::format("topk of {} elements along dim {}", k, dim),
                       fmt::format("the dim has {}", size), fmt::format("k from 0 to {}", size));
   }
-  if (a.dim() == 0 && k == 0) {
-    return {empty({}, {a.dtype(), a.device()}), empty({}, {DType::i64, a.device()})};
-  }
-  return sort_lines(a, dim, k, direction);
+  // No shape says that none of a tensor without dims is wanted: it is the element, as in PyTorch.
+  return sort_lines(a, dim, a.dim() == 0 ? 1 : k, direction);
 }
 
 }  // namespace dtrun::tensors
