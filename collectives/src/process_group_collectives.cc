@@ -48,7 +48,7 @@ std::int64_t bytes_of_all_reduce(const LocalTensor& tensor, int ranks, int rank)
 
 }  // namespace
 
-Work ProcessGroup::broadcast(const LocalTensor& tensor, int source, CallOptions options,
+Work ProcessGroup::broadcast(const LocalTensor& tensor, int source, const CallOptions& options,
                              Site site) const {
   GroupCall call(core(), OpKind::broadcast, options, site);
   call.check(tensor, "the tensor",
@@ -59,7 +59,7 @@ Work ProcessGroup::broadcast(const LocalTensor& tensor, int source, CallOptions 
   return call.rank() == source ? call.run(tensor, kNone) : call.run(kNone, tensor);
 }
 
-Work ProcessGroup::all_reduce(const LocalTensor& tensor, ReduceOp op, CallOptions options,
+Work ProcessGroup::all_reduce(const LocalTensor& tensor, ReduceOp op, const CallOptions& options,
                               Site site) const {
   GroupCall call(core(), OpKind::all_reduce, options, site);
   call.print.reduce_op = op;
@@ -71,7 +71,8 @@ Work ProcessGroup::all_reduce(const LocalTensor& tensor, ReduceOp op, CallOption
 }
 
 Work ProcessGroup::all_reduce_into_tensor(const LocalTensor& output, const LocalTensor& input,
-                                          ReduceOp op, CallOptions options, Site site) const {
+                                          ReduceOp op, const CallOptions& options,
+                                          Site site) const {
   GroupCall call(core(), OpKind::all_reduce, options, site);
   call.print.reduce_op = op;
   call.check(input, "the input", [&](const GroupShape& group) {
@@ -85,7 +86,7 @@ Work ProcessGroup::all_reduce_into_tensor(const LocalTensor& output, const Local
 }
 
 Work ProcessGroup::reduce(const LocalTensor& tensor, int destination, ReduceOp op,
-                          CallOptions options, Site site) const {
+                          const CallOptions& options, Site site) const {
   GroupCall call(core(), OpKind::reduce, options, site);
   call.print.reduce_op = op;
   call.check(tensor, "the tensor", [&](const GroupShape& group) {
@@ -99,7 +100,7 @@ Work ProcessGroup::reduce(const LocalTensor& tensor, int destination, ReduceOp o
 }
 
 Work ProcessGroup::all_gather(const std::vector<LocalTensor>& outputs, const LocalTensor& input,
-                              CallOptions options, Site site) const {
+                              const CallOptions& options, Site site) const {
   GroupCall call(core(), OpKind::all_gather, options, site);
   call.check(input, "the input", [&](const GroupShape& group) {
     require_pieces(group, {input, "the input"}, {outputs, "outputs"});
@@ -110,7 +111,7 @@ Work ProcessGroup::all_gather(const std::vector<LocalTensor>& outputs, const Loc
 }
 
 Work ProcessGroup::gather(const LocalTensor& input, const std::vector<LocalTensor>& outputs,
-                          int destination, CallOptions options, Site site) const {
+                          int destination, const CallOptions& options, Site site) const {
   GroupCall call(core(), OpKind::gather, options, site);
   call.check(input, "the input", [&](const GroupShape& group) {
     require_rooted_pieces(group, {input, "the input"}, {outputs, "outputs"},
@@ -122,7 +123,7 @@ Work ProcessGroup::gather(const LocalTensor& input, const std::vector<LocalTenso
 }
 
 Work ProcessGroup::scatter(const LocalTensor& output, const std::vector<LocalTensor>& inputs,
-                           int source, CallOptions options, Site site) const {
+                           int source, const CallOptions& options, Site site) const {
   GroupCall call(core(), OpKind::scatter, options, site);
   call.check(output, "the output", [&](const GroupShape& group) {
     require_rooted_pieces(group, {output, "the output"}, {inputs, "inputs"}, {source, "source"});
@@ -133,7 +134,7 @@ Work ProcessGroup::scatter(const LocalTensor& output, const std::vector<LocalTen
 }
 
 Work ProcessGroup::reduce_scatter(const LocalTensor& output, const std::vector<LocalTensor>& inputs,
-                                  ReduceOp op, CallOptions options, Site site) const {
+                                  ReduceOp op, const CallOptions& options, Site site) const {
   GroupCall call(core(), OpKind::reduce_scatter, options, site);
   call.print.reduce_op = op;
   call.check(output, "the output", [&](const GroupShape& group) {
@@ -146,7 +147,7 @@ Work ProcessGroup::reduce_scatter(const LocalTensor& output, const std::vector<L
 }
 
 Work ProcessGroup::all_to_all(const std::vector<LocalTensor>& outputs,
-                              const std::vector<LocalTensor>& inputs, CallOptions options,
+                              const std::vector<LocalTensor>& inputs, const CallOptions& options,
                               Site site) const {
   GroupCall call(core(), OpKind::all_to_all, options, site);
   call.check(inputs, "inputs", [&](const GroupShape& group) {
@@ -158,7 +159,7 @@ Work ProcessGroup::all_to_all(const std::vector<LocalTensor>& outputs,
   return call.run(inputs, outputs);
 }
 
-Work ProcessGroup::all_to_all_agreed(const AgreedExchange& exchange, CallOptions options,
+Work ProcessGroup::all_to_all_agreed(const AgreedExchange& exchange, const CallOptions& options,
                                      Site site) const {
   GroupCall call(core(), OpKind::all_to_all, options, site);
   // In the 32 bits that a fingerprint has for shapes; 0 there would mean that there is no plan.
@@ -179,7 +180,7 @@ Work ProcessGroup::all_to_all_agreed(const AgreedExchange& exchange, CallOptions
 }
 
 Work ProcessGroup::all_gather_into_tensor(const LocalTensor& output, const LocalTensor& input,
-                                          CallOptions options, Site site) const {
+                                          const CallOptions& options, Site site) const {
   GroupCall call(core(), OpKind::all_gather, options, site);
   Parts parts;
   call.check(input, "the input", [&](const GroupShape& group) {
@@ -192,7 +193,7 @@ Work ProcessGroup::all_gather_into_tensor(const LocalTensor& output, const Local
 }
 
 Work ProcessGroup::reduce_scatter_tensor(const LocalTensor& output, const LocalTensor& input,
-                                         ReduceOp op, CallOptions options, Site site) const {
+                                         ReduceOp op, const CallOptions& options, Site site) const {
   GroupCall call(core(), OpKind::reduce_scatter, options, site);
   call.print.reduce_op = op;
   Parts parts;
@@ -209,7 +210,7 @@ Work ProcessGroup::reduce_scatter_tensor(const LocalTensor& output, const LocalT
 Work ProcessGroup::all_to_all_single(const LocalTensor& output, const LocalTensor& input,
                                      const std::vector<std::int64_t>& output_split_sizes,
                                      const std::vector<std::int64_t>& input_split_sizes,
-                                     CallOptions options, Site site) const {
+                                     const CallOptions& options, Site site) const {
   GroupCall call(core(), OpKind::all_to_all, options, site);
   Parts outputs, inputs;
   call.check(input, "the input", [&](const GroupShape& group) {
@@ -225,7 +226,7 @@ Work ProcessGroup::all_to_all_single(const LocalTensor& output, const LocalTenso
   return call.run(inputs, outputs);
 }
 
-Work ProcessGroup::barrier(CallOptions options, Site site) const {
+Work ProcessGroup::barrier(const CallOptions& options, Site site) const {
   GroupCall call(core(), OpKind::barrier, options, site);
   call.check([](const GroupShape&) {});
   call.show([] { return std::int64_t{0}; });

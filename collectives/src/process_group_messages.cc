@@ -130,9 +130,13 @@ Work start(GroupCore& core, const LocalTensor& tensor, const Address& address,
 }
 
 /// @return the rank that it came from or went to
-int run(GroupCore& core, const LocalTensor& tensor, const Address& address, CallOptions options,
-        const ProcessGroup::Site& site) {
-  options.async = false;
+int run(GroupCore& core, const LocalTensor& tensor, const Address& address,
+        const CallOptions& options, const ProcessGroup::Site& site) {
+  if (options.async) {
+    CallOptions blocking = options;
+    blocking.async = false;
+    return run(core, tensor, address, blocking, site);
+  }
   MessageCall call(core, tensor, address, options, site);
   if (call.can_be_short()) {
     ShortMessage message = call.as_short();
@@ -195,12 +199,12 @@ void start_rest(std::span<MessageCall> calls, std::span<const ShortMessage> show
 }  // namespace
 
 void ProcessGroup::send(const LocalTensor& tensor, int destination, std::uint32_t tag,
-                        CallOptions options, Site site) const {
+                        const CallOptions& options, Site site) const {
   run(core(), tensor, {OpKind::send, destination, tag}, options, site);
 }
 
 int ProcessGroup::recv(const LocalTensor& tensor, int source, std::uint32_t tag,
-                       CallOptions options, Site site) const {
+                       const CallOptions& options, Site site) const {
   return run(core(), tensor, {OpKind::receive, source, tag}, options, site);
 }
 

@@ -4,9 +4,9 @@
 // from different threads. A group has one backend per device type; the tensors' device chooses it,
 // and all tensors of a call are on one device type. Errors: kInvalidArgument (this rank's argument
 // is wrong, a timeout of zero too; its peers are told and fail too), kUnavailable (the backend has
-// no such collective or dtype), kDisagreement, kPeerFailed, kTimeout, kAborted (after abort() on any
-// rank, or after shutdown()). After any of these but a wrong argument of a message, which concerns
-// nobody else yet, the group is poisoned: later calls throw the first error.
+// no such collective or dtype), kDisagreement, kPeerFailed, kTimeout, kAborted (after abort() on
+// any rank, or after shutdown()). After any of these but a wrong argument of a message, which
+// concerns nobody else yet, the group is poisoned: later calls throw the first error.
 #pragma once
 
 #include <chrono>
@@ -159,51 +159,51 @@ class ProcessGroup {
   // non-contiguous. Where a call has inputs and outputs, contiguous ones may not overlap in memory,
   // except that this rank's own part may be one tensor on both sides: Error kInvalidArgument on
   // this rank, and kPeerFailed on the others.
-  Work broadcast(const LocalTensor& tensor, int source, CallOptions options = {},
+  Work broadcast(const LocalTensor& tensor, int source, const CallOptions& options = {},
                  Site site = Site::current()) const;
-  Work all_reduce(const LocalTensor& tensor, ReduceOp op = ReduceOp::sum, CallOptions options = {},
-                  Site site = Site::current()) const;
+  Work all_reduce(const LocalTensor& tensor, ReduceOp op = ReduceOp::sum,
+                  const CallOptions& options = {}, Site site = Site::current()) const;
   /// The same with a result of its own: it costs a copy less than to all_reduce a copy. The peers
   /// may call all_reduce. @param output of the input's shape; the same tensor or apart from it in
   /// memory
   Work all_reduce_into_tensor(const LocalTensor& output, const LocalTensor& input,
-                              ReduceOp op = ReduceOp::sum, CallOptions options = {},
+                              ReduceOp op = ReduceOp::sum, const CallOptions& options = {},
                               Site site = Site::current()) const;
   /// In place at `destination`; the others' tensors stay as they are.
   Work reduce(const LocalTensor& tensor, int destination, ReduceOp op = ReduceOp::sum,
-              CallOptions options = {}, Site site = Site::current()) const;
+              const CallOptions& options = {}, Site site = Site::current()) const;
   /// outputs[r] receives rank r's tensor: any shapes, dtype of the input, as long as both sides
   /// agree per rank.
   Work all_gather(const std::vector<LocalTensor>& outputs, const LocalTensor& input,
-                  CallOptions options = {}, Site site = Site::current()) const;
+                  const CallOptions& options = {}, Site site = Site::current()) const;
   /// outputs: at `destination` only, empty elsewhere.
   Work gather(const LocalTensor& input, const std::vector<LocalTensor>& outputs, int destination,
-              CallOptions options = {}, Site site = Site::current()) const;
+              const CallOptions& options = {}, Site site = Site::current()) const;
   /// inputs: at `source` only, empty elsewhere.
   Work scatter(const LocalTensor& output, const std::vector<LocalTensor>& inputs, int source,
-               CallOptions options = {}, Site site = Site::current()) const;
+               const CallOptions& options = {}, Site site = Site::current()) const;
   Work reduce_scatter(const LocalTensor& output, const std::vector<LocalTensor>& inputs,
-                      ReduceOp op = ReduceOp::sum, CallOptions options = {},
+                      ReduceOp op = ReduceOp::sum, const CallOptions& options = {},
                       Site site = Site::current()) const;
   Work all_to_all(const std::vector<LocalTensor>& outputs, const std::vector<LocalTensor>& inputs,
-                  CallOptions options = {}, Site site = Site::current()) const;
+                  const CallOptions& options = {}, Site site = Site::current()) const;
   /// An all_to_all of which all ranks know all sizes (agreed_exchange.h).
-  Work all_to_all_agreed(const AgreedExchange& exchange, CallOptions options = {},
+  Work all_to_all_agreed(const AgreedExchange& exchange, const CallOptions& options = {},
                          Site site = Site::current()) const;
   /// The outputs of all_gather as one tensor: rank r's part is the r-th of size() equal parts along
   /// dim 0, or, where `output` has one dim more than `input`, output[r].
   Work all_gather_into_tensor(const LocalTensor& output, const LocalTensor& input,
-                              CallOptions options = {}, Site site = Site::current()) const;
+                              const CallOptions& options = {}, Site site = Site::current()) const;
   /// The inputs of reduce_scatter as one tensor, laid out as all_gather_into_tensor's output.
   Work reduce_scatter_tensor(const LocalTensor& output, const LocalTensor& input,
-                             ReduceOp op = ReduceOp::sum, CallOptions options = {},
+                             ReduceOp op = ReduceOp::sum, const CallOptions& options = {},
                              Site site = Site::current()) const;
   /// Parts of dim 0, in rank order: split_sizes[r] rows to (from) rank r. Empty: equal parts.
   Work all_to_all_single(const LocalTensor& output, const LocalTensor& input,
                          const std::vector<std::int64_t>& output_split_sizes = {},
                          const std::vector<std::int64_t>& input_split_sizes = {},
-                         CallOptions options = {}, Site site = Site::current()) const;
-  Work barrier(CallOptions options = {}, Site site = Site::current()) const;
+                         const CallOptions& options = {}, Site site = Site::current()) const;
+  Work barrier(const CallOptions& options = {}, Site site = Site::current()) const;
   /// A barrier that says who did not come: rank 0 hears from every rank, then lets all go. The
   /// others wait for rank 0's verdict twice as long. @throws Error kTimeout naming the missing
   /// ranks, on rank 0; the others are told. kUnavailable in a group without a backend for the cpu
@@ -212,10 +212,10 @@ class ProcessGroup {
   // Messages between two ranks, which are not the same. Tags up to kLastTag.
   static constexpr std::uint32_t kLastTag = 0xfffffffe;
   void send(const LocalTensor& tensor, int destination, std::uint32_t tag = 0,
-            CallOptions options = {}, Site site = Site::current()) const;
+            const CallOptions& options = {}, Site site = Site::current()) const;
   /// @param source -1: any rank. @return the sender's group rank
-  int recv(const LocalTensor& tensor, int source, std::uint32_t tag = 0, CallOptions options = {},
-           Site site = Site::current()) const;
+  int recv(const LocalTensor& tensor, int source, std::uint32_t tag = 0,
+           const CallOptions& options = {}, Site site = Site::current()) const;
   Work isend(const LocalTensor& tensor, int destination, std::uint32_t tag = 0,
              CallOptions options = {}, Site site = Site::current()) const;
   Work irecv(const LocalTensor& tensor, int source, std::uint32_t tag = 0, CallOptions options = {},
