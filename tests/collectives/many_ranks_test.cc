@@ -68,7 +68,7 @@ TEST_P(ManyRanksTest, MessagesComeWhole) {
 INSTANTIATE_TEST_SUITE_P(
     , ManyRanksTest,
     testing::Values(ManyRanksPlace{"Automatic", {}, {33, 40}},
-                    ManyRanksPlace{"InManyRanksPlace", {.shared_memory = true}, {33, 40}},
+                    ManyRanksPlace{"InPlace", {.shared_memory = true}, {33, 40}},
                     ManyRanksPlace{"Tcp", {.transport = Transport::tcp}, {40}},
                     ManyRanksPlace{"TwentyAndTheRest", {.machines = {20}}, {33}}),
     [](const auto& tested) { return tested.param.name; });

@@ -114,6 +114,10 @@ struct NumberedMessage {
   MessageHeader header;
 };
 
+void write_plainly(const NumberedMessage& message, RingSendChannel& sender) {
+  sender.write(std::as_bytes(std::span(&message.header, 1)), message.payload());
+}
+
 /// Takes a message that is there as bytes. @return whether it is that one
 bool comes_as_bytes(RingReceiveChannel& receiver, const NumberedMessage& expected) {
   IncomingMessage in;
@@ -137,7 +141,7 @@ TEST(RingTest, ALetterIsTheNextMessageOrNone) {
     for (std::size_t i = 0; i <= turn % (RingHeader::kMarks + 3); ++i, ++written) {
       const NumberedMessage message(written);
       if (turn % 5 == 3 && i % 2 == 1) {
-        own.sender.write(std::as_bytes(std::span(&message.header, 1)), message.payload());
+        write_plainly(message, own.sender);
       } else {
         message.write_to(own.sender);
       }
@@ -157,6 +161,71 @@ TEST(RingTest, ALetterIsTheNextMessageOrNone) {
     ASSERT_EQ(receiver.see_letter(), nullptr);
   }
   EXPECT_GT(letters, 4000);
+}
+
+/// A ring that has told so often already, in letters or plainly; of the other way each mark has
+/// told what it tells both ways.
+struct OldRing : OwnRing {
+  enum class Way { letters, plain, in_turn };
+
+  OldRing(std::uint32_t told, Way way) : way_(way), old_sender(*ring, doorbell, 0, told) {
+    for (std::uint32_t i = 0; i < RingHeader::kMarks; ++i) {
+      const std::uint32_t number = told - i;
+      const std::uint32_t both_ways =
+          number / RingHeader::kToldBothWays * RingHeader::kToldBothWays +
+          number % RingHeader::kMarks;
+      RingHeader::Mark& mark = ring->mark(number);
+      mark.number = way == Way::letters ? both_ways : number;
+      mark.letter_number = mark.letter_filled = way == Way::plain ? both_ways : number;
+    }
+  }
+  void write(std::uint64_t number) {
+    const NumberedMessage message(number);
+    const bool as_letter = way_ == Way::letters || (way_ == Way::in_turn && number % 2 == 0);
+    as_letter ? message.write_to(old_sender) : write_plainly(message, old_sender);
+  }
+
+  const Way way_;
+  RingSendChannel old_sender;
+};
+
+constexpr OldRing::Way kWays[] = {OldRing::Way::letters, OldRing::Way::plain,
+                                  OldRing::Way::in_turn};
+
+TEST(RingTest, NumbersGoAround) {
+  for (const std::uint32_t told :
+       {std::uint32_t{1} << 31, std::uint32_t{0}, std::uint32_t{5} << 28})
+    for (const OldRing::Way way : kWays) {
+      const std::uint32_t first = told - 20;
+      OldRing own(first, way);
+      RingReceiveChannel receiver(*own.ring, own.doorbell, nullptr, first);
+      for (std::uint64_t number = 0; number < 60; ++number) {
+        // A look in vain before each.
+        ASSERT_EQ(receiver.see_letter(), nullptr) << number;
+        ASSERT_FALSE(receiver.has(1)) << number;
+        own.write(number);
+        const NumberedMessage expected(number);
+        if (const Letter* const letter = receiver.see_letter()) {
+          ASSERT_TRUE(expected.is(*letter)) << number;
+          receiver.drop_letter();
+        } else {
+          ASSERT_TRUE(comes_as_bytes(receiver, expected)) << number;
+        }
+      }
+    }
+}
+
+TEST(RingTest, EachMarkTellsBothWaysOnceInSoManyNumbers) {
+  for (const OldRing::Way way : kWays) {
+    const std::uint32_t first = 7 * RingHeader::kToldBothWays - 3;
+    OldRing own(first, way);
+    for (std::uint64_t number = 0; number < 2 * RingHeader::kMarks; ++number) own.write(number);
+    for (const RingHeader::Mark& mark : own.ring->marks) {
+      EXPECT_LT(mark.number - first, 2 * RingHeader::kMarks + 1);
+      EXPECT_LT(mark.letter_number - first, 2 * RingHeader::kMarks + 1);
+      EXPECT_LT(mark.letter_filled - first, 2 * RingHeader::kMarks + 1);
+    }
+  }
 }
 
 TEST(RingTest, ALetterIsWholeWhileItsMarkIsUsedAgain) {

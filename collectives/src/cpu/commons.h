@@ -30,7 +30,8 @@ struct Cell {
   std::atomic<std::uint64_t> pid_namespace{0};  ///< where that is its number; 0: unknown
   std::atomic<std::uint64_t> word{0};           ///< of this process' memory: PeerMemory tries it
   std::atomic<std::uint64_t> word_address{0};
-  std::atomic<std::int32_t> cpu{-1};  ///< where it ran when it yielded last; -1: not known
+  std::atomic<std::int32_t> cpu{-1};    ///< where it ran when it yielded last; -1: not known
+  std::atomic<std::int64_t> cpu_ns{0};  ///< when that was, by monotonic_ns()
   alignas(128) std::byte rest[128];
 };
 static_assert(sizeof(Cell) == 512);

@@ -193,7 +193,8 @@ void GroupEngine::submit_receive(const std::shared_ptr<ReceiveOperation>& receiv
   const std::scoped_lock lock(mutex_);
   const std::uint64_t sequence = receive->fingerprint().sequence;
   const auto begun = std::ranges::find(begun_receives_, sequence, &BegunReceive::sequence);
-  if (begun != begun_receives_.end()) {
+  // Those of a barrier are numbered by collectives.
+  if (begun != begun_receives_.end() && receive->fingerprint().kind == OpKind::receive) {
     receive->record_number = begun->number;
     begun_receives_.erase(begun);
   }
@@ -470,6 +471,7 @@ void GroupEngine::fail(GroupFailure failure, Tell tell) {
   world_->record().end_awaited(recorded_group_);
   if (const int cause = whose_victim(); cause >= 0) world_->record().set_victim_of(cause);
   channels_.withdraw_lent();
+  end_begun_receives();
   const std::exception_ptr error = std::make_exception_ptr(failure_->error);
   // Before anybody can know of the end, and overwrite its buffers.
   for (const std::shared_ptr<Operation>& operation : in_flight())

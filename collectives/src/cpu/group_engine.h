@@ -316,6 +316,8 @@ class GroupEngine : public GroupListener,
     std::uint64_t number;  ///< in the record
   };
   std::vector<BegunReceive> begun_receives_;
+  /// Those that did not become one, because the group has failed.
+  void end_begun_receives();
   std::optional<GroupFailure> failure_;
   bool refusal_recorded_ = false;  ///< of a call after the failure
   bool shut_down_ = false;

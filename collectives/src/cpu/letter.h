@@ -29,7 +29,9 @@ struct Letter {
   static Letter of(std::uint32_t tag, tensors::DType dtype, Bytes payload) {
     Letter letter;
     letter.head = head_of(tag, dtype, payload.size());
-    if (!payload.empty()) std::memcpy(letter.payload, payload.data(), payload.size());
+    if (payload.empty()) return letter;
+    letter.payload[letter.words() - 1] = 0;  // which may be filled in part
+    std::memcpy(letter.payload, payload.data(), payload.size());
     return letter;
   }
   std::size_t payload_bytes() const { return head >> kBytesAt; }

@@ -7,17 +7,27 @@
 namespace dtrun::collectives::cpu {
 
 namespace {
-/// What a rank has said of a CPU may be old, and a move costs some microseconds.
+/// A move costs some microseconds.
 constexpr std::int64_t kBetweenLooksNs = 1'000'000;
+/// A rank may have gone elsewhere since.
+constexpr std::int64_t kMomentNs = 5'000'000;
 }  // namespace
 
 int OwnCpu::tell() {
   const int cpu = ::sched_getcpu();
-  commons_.cell(rank_).cpu.store(cpu, std::memory_order_relaxed);
   const std::int64_t now = monotonic_ns();
+  Cell& cell = commons_.cell(rank_);
+  cell.cpu.store(cpu, std::memory_order_relaxed);
+  cell.cpu_ns.store(now, std::memory_order_relaxed);
   if (now - looked_ns_.load(std::memory_order_relaxed) < kBetweenLooksNs) return -1;
   looked_ns_.store(now, std::memory_order_relaxed);
   return cpu;
+}
+
+bool OwnCpu::waits_on(const Cell& cell, int cpu) const {
+  return cell.cpu.load(std::memory_order_relaxed) == cpu &&
+         looked_ns_.load(std::memory_order_relaxed) - cell.cpu_ns.load(std::memory_order_relaxed) <
+             kMomentNs;
 }
 
 /// A hint: where the kernel does not allow it, the rank stays.

@@ -15,21 +15,24 @@ class OwnCpu {
  public:
   OwnCpu(const Commons& commons, int world_rank) : commons_(commons), rank_(world_rank) {}
 
-  /// Says where this thread runs, and goes elsewhere if a rank of a lower number said the same when
-  /// it looked last. The thread's affinity is afterwards what it was before.
+  /// Says where this thread runs, and goes elsewhere if a rank of a lower number has said the same
+  /// a moment ago. The thread's affinity is afterwards set to what it was before: what another
+  /// program sets meanwhile is lost.
   /// @param shares whether a world rank uses these commons
   template <typename Shares>
   void leave_if_shared(Shares shares) {
     const int cpu = tell();
     if (cpu < 0) return;
     for (int rank = 0; rank < rank_; ++rank)
-      if (shares(rank) && commons_.cell(rank).cpu.load(std::memory_order_relaxed) == cpu)
-        return leave(cpu);
+      if (shares(rank) && waits_on(commons_.cell(rank), cpu)) return leave(cpu);
   }
 
  private:
   /// @return -1: not known, or this rank has looked a moment ago
   int tell();
+  /// Whether that rank has yielded there a moment ago. Of one that computes since nobody knows
+  /// where.
+  bool waits_on(const Cell& cell, int cpu) const;
   static void leave(int cpu);
 
   const Commons& commons_;

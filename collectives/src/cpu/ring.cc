@@ -100,7 +100,8 @@ std::size_t RingSendChannel::write(Bytes first, Bytes second) {
 // and their lines stay here.
 void RingSendChannel::write_letter(const Letter& letter, Bytes header, Bytes payload) {
   RingHeader::Mark& mark = ring_.mark(told_ + 1);
-  // Release: who reads any of what is behind it also reads this.
+  // Release: who reads any of what is behind it also reads this, which is no number of the mark.
+  mark.letter_number.store(told_, std::memory_order_relaxed);
   mark.letter_end.store(written_ + header.size() + payload.size(), std::memory_order_release);
   mark.letter_head.store(letter.head, std::memory_order_release);
   for (std::size_t word = 0; word < letter.words(); ++word)
@@ -110,6 +111,10 @@ void RingSendChannel::write_letter(const Letter& letter, Bytes header, Bytes pay
   put(payload);
   mark.letter_written.store(written_, std::memory_order_release);
   mark.letter_filled.store(++told_, std::memory_order_seq_cst);
+  if (RingHeader::is_told_both_ways(told_)) [[unlikely]] {
+    mark.written.store(written_, std::memory_order_release);
+    mark.number.store(told_, std::memory_order_release);
+  }
   peer_.ring_sleepers();
   claim_next_mark();
 }
@@ -119,6 +124,12 @@ void RingSendChannel::tell_written() {
   // Release: who is behind may read this before the number of eight marks later is there.
   mark.written.store(written_, std::memory_order_release);
   mark.number.store(told_, std::memory_order_seq_cst);
+  if (RingHeader::is_told_both_ways(told_)) [[unlikely]] {
+    // No letter: its end is that of an earlier one.
+    mark.letter_written.store(written_, std::memory_order_release);
+    mark.letter_filled.store(told_, std::memory_order_release);
+    mark.letter_number.store(told_, std::memory_order_release);
+  }
   peer_.ring_sleepers();
 }
 
@@ -138,7 +149,7 @@ bool RingReceiveChannel::hear_written() {
     return true;
   };
   return hear(mark.number, mark.written) ||
-         (is_news(mark.letter_number.load(std::memory_order_acquire)) &&
+         (is_news(mark.letter_number.load(std::memory_order_seq_cst)) &&
           hear(mark.letter_filled, mark.letter_written));
 }
 
@@ -192,9 +203,11 @@ const Letter* RingReceiveChannel::see_letter() {
   seen_.head = mark.letter_head.load(std::memory_order_acquire);
   for (std::size_t word = 0; word < seen_.words(); ++word)
     seen_.payload[word] = mark.letter_payload[word].load(std::memory_order_acquire);
-  // Asked last. Another end: the mark is used again meanwhile, or the bytes have been read already.
+  // Another end: it is no letter, or its bytes have been read already.
   const std::uint64_t end = mark.letter_end.load(std::memory_order_acquire);
-  return end == read_ + seen_.message_bytes() ? &seen_ : nullptr;
+  // Asked again last: the mark may be used again meanwhile.
+  const bool is_whole = mark.letter_number.load(std::memory_order_acquire) == heard_ + 1;
+  return is_whole && end == read_ + seen_.message_bytes() ? &seen_ : nullptr;
 }
 
 void RingReceiveChannel::drop_letter() {

@@ -25,8 +25,8 @@ struct RingHeader {
     std::atomic<std::uint64_t> written{0};
     std::atomic<std::uint32_t> number{0};  ///< counts what was told, from 1; stored last
     // Of a letter these are told instead, and what stands behind them once its bytes are there.
-    std::atomic<std::uint32_t> letter_number{0};  ///< as `number`
-    std::atomic<std::uint64_t> letter_end{0};     ///< what `written` will be; stored first
+    std::atomic<std::uint32_t> letter_number{0};  ///< as `number`; first one of another mark
+    std::atomic<std::uint64_t> letter_end{0};     ///< what `written` will be
     std::atomic<std::uint64_t> letter_head{0};
     std::atomic<std::uint64_t> letter_payload[Letter::kWords] = {};
     // The consumer seldom looks at this line, so that it stays with the producer.
@@ -36,6 +36,10 @@ struct RingHeader {
   static_assert(offsetof(Mark, letter_written) == 64, "what a letter's reader needs is one line");
   static constexpr std::uint32_t kMarks = 8;
   static_assert((kMarks & (kMarks - 1)) == 0, "numbers go around");
+  /// Told as a number and as a letter's, of each mark once in so many numbers: what a mark has not
+  /// told for half of all numbers would look as if it were still to be heard.
+  static constexpr std::uint32_t kToldBothWays = std::uint32_t{1} << 28;
+  static bool is_told_both_ways(std::uint32_t number) { return number % kToldBothWays < kMarks; }
 
   std::uint64_t capacity = 0;  ///< a power of two; the bytes follow the header
   Mark marks[kMarks];
@@ -57,8 +61,13 @@ class RingSendChannel : public SendChannel {
  public:
   /// @param ring in this rank's heap; @param peer the consumer's doorbell @param least_lent of
   /// fewer bytes no message is lent whose sender says nothing else; 0: what the ring cannot hold
-  RingSendChannel(RingHeader& ring, Doorbell& peer, std::size_t least_lent = 0)
-      : ring_(ring), peer_(peer), least_lent_(least_lent == 0 ? ring.capacity : least_lent) {}
+  /// @param told how often it is as if the ring had told already; the receiver's `heard`
+  RingSendChannel(RingHeader& ring, Doorbell& peer, std::size_t least_lent = 0,
+                  std::uint32_t told = 0)
+      : ring_(ring),
+        peer_(peer),
+        least_lent_(least_lent == 0 ? ring.capacity : least_lent),
+        told_(told) {}
   std::size_t write(Bytes first, Bytes second) override;
   void write_letter(const Letter& letter, Bytes header, Bytes payload) override;
   bool has_room(std::size_t bytes) override;
@@ -81,7 +90,7 @@ class RingSendChannel : public SendChannel {
   Doorbell& peer_;
   const std::size_t least_lent_;
   std::uint64_t written_ = 0;
-  std::uint32_t told_ = 0;  ///< the last mark's number
+  std::uint32_t told_;      ///< the last mark's number
   std::uint64_t read_ = 0;  ///< as last seen
   std::uint64_t lent_ = 0;
   SharedCopy copies_;
@@ -91,8 +100,10 @@ class RingReceiveChannel : public ReceiveChannel {
  public:
   /// @param ring in the producer's heap; @param peer the producer's doorbell; @param memory the
   /// producer's, if it can be read
-  RingReceiveChannel(RingHeader& ring, Doorbell& peer, const PeerMemory* memory = nullptr)
-      : ring_(ring), peer_(peer), memory_(memory) {
+  /// @param heard how often it is as if the ring had told already
+  RingReceiveChannel(RingHeader& ring, Doorbell& peer, const PeerMemory* memory = nullptr,
+                     std::uint32_t heard = 0)
+      : ring_(ring), peer_(peer), memory_(memory), heard_(heard) {
     ring.fetches.store(memory == nullptr ? 0 : 1, std::memory_order_release);
   }
   std::size_t read(std::span<std::byte> target) override;
@@ -121,7 +132,7 @@ class RingReceiveChannel : public ReceiveChannel {
   Doorbell& peer_;
   const PeerMemory* const memory_;
   std::uint64_t written_ = 0;  ///< as last seen
-  std::uint32_t heard_ = 0;    ///< the last mark's number
+  std::uint32_t heard_;        ///< the last mark's number
   std::uint64_t read_ = 0;
   std::uint64_t published_ = 0;  ///< of what is read, what the producer knows
   Letter seen_;                  ///< the last that see_letter() has shown

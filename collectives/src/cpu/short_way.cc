@@ -453,23 +453,38 @@ void GroupEngine::exchange_now(std::span<ShortMessage> messages) {
     end(message, pass(message));
   }
   // Books are kept before a receive is over: while its message is on its way.
-  begun_receives_.clear();
+  end_begun_receives();
   for (const ShortMessage& message : messages)
     if (!is_send(message)) begun_receives_.push_back({message.fingerprint.sequence, pass(message)});
   auto begun = begun_receives_.begin();
-  Looks looks(*world_);
-  for (ShortMessage& message : messages) {
-    if (is_send(message)) continue;
-    Taken taken;
-    do {
-      taken = point_to_point_.receive_now(message, channels_);
-    } while (taken == Taken::not_yet && looks.again(&message.short_call));
-    if (taken != Taken::done) break;
-    end(message, begun->number);
-    ++begun;
+  const auto go_on = [&] {
+    begun_receives_.erase(begun_receives_.begin(), begun);
+    for (const BegunReceive& receive : begun_receives_) record.go_on(receive.number);
+  };
+  try {
+    Looks looks(*world_);
+    for (ShortMessage& message : messages) {
+      if (is_send(message)) continue;
+      Taken taken;
+      do {
+        taken = point_to_point_.receive_now(message, channels_);
+      } while (taken == Taken::not_yet && looks.again(&message.short_call));
+      if (taken != Taken::done) break;
+      end(message, begun->number);
+      ++begun;
+    }
+  } catch (...) {
+    go_on();
+    end_begun_receives();
+    throw;
   }
-  begun_receives_.erase(begun_receives_.begin(), begun);
-  for (const BegunReceive& receive : begun_receives_) record.go_on(receive.number);
+  go_on();
+}
+
+void GroupEngine::end_begun_receives() {
+  for (const BegunReceive& receive : begun_receives_)
+    world_->record().end(receive.number, RankRecord::Outcome::failed);
+  begun_receives_.clear();
 }
 
 }  // namespace dtrun::collectives::cpu
