@@ -5,6 +5,7 @@
 
 #include "dtrun/base/error.h"
 #include "mesh/mesh_body.h"
+#include "mesh/spare_owners.h"
 
 namespace dtrun::dtensor {
 
@@ -16,7 +17,7 @@ SpecBody* Spec::shared(SpecBody* body) {
 }
 
 void Spec::drop(SpecBody* body) noexcept {
-  base::Counted<SpecBody> last(body);
+  if (!SpareOwners::keep(body)) base::Counted<SpecBody> last(body);
 }
 
 DeviceMesh Spec::mesh() const {

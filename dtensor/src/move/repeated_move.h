@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "mesh/mesh_body.h"
+#include "mesh/spare_owners.h"
 #include "move/kept_crossing.h"
 #include "move/redistribute.h"
 
@@ -33,6 +34,13 @@ class RepeatedMove {
                const RepeatedMove* next)
       : RepeatedMove(from.spec, words, Move(std::in_place_type<KeptCrossing>, asked, from.local),
                      next) {}
+
+  ~RepeatedMove() {
+    const auto* const crossing = std::get_if<KeptCrossing>(&move_);
+    SpareOwners::release(crossing != nullptr ? crossing->to() : std::get<AskedMove>(move_).to);
+  }
+  RepeatedMove(const RepeatedMove&) = delete;
+  RepeatedMove& operator=(const RepeatedMove&) = delete;
 
   /// Of the moves from `first` on the one that is the same; null: none.
   static const AskedMove* find(const RepeatedMove* first, const Spec& from,

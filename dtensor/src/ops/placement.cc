@@ -13,6 +13,7 @@
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/shapes_only.h"
+#include "mesh/spare_owners.h"
 #include "mesh/spec_table.h"
 #include "move/asked_spec.h"
 #include "move/cause.h"
@@ -151,7 +152,7 @@ Tensor Tensor::moved_by(const AskedMove& move, Site site) const {
   if (!move.direct) return arrived(*this, Tensor(move.to, std::move(moved)));
   // Without another look at shape and dtype.
   Tensor tensor;
-  tensor.body_ = base::Counted<Body>(new Body(std::move(moved), move.to));
+  tensor.body_ = base::Counted<Body>(new Body(std::move(moved), SpareOwners::take(move.to)));
   return arrived(*this, std::move(tensor));
 }
 
@@ -167,7 +168,7 @@ const KeptCrossing* Tensor::repeated_move(const DeviceMesh& mesh,
   LocalTensor moved = redistribute_again(spec(), kept, local());
   // Without another look at shape and dtype.
   Tensor tensor;
-  tensor.body_ = base::Counted<Body>(new Body(std::move(moved), kept.to()));
+  tensor.body_ = base::Counted<Body>(new Body(std::move(moved), SpareOwners::take(kept.to())));
   return arrived(*this, std::move(tensor));
 }
 
