@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "all_works.h"
@@ -67,18 +68,20 @@ std::vector<tensors::LocalTensor> read(const Call& call, const std::vector<Tenso
   return locals;
 }
 
-/// The elements, which are going to be written: what a gradient saved of them is stale.
-const tensors::LocalTensor& written(const Call& call, const Tensor& tensor, const char* argument,
-                                    std::size_t place = kNoList) {
-  const tensors::LocalTensor& local = read(call, tensor, argument, place);
+/// The elements are going to be written: what a gradient saved of them is stale. To be called when
+/// no argument can be refused any more.
+void count_write(const tensors::LocalTensor& local) {
   if (local.defined()) local.storage()->count_write();
+}
+const tensors::LocalTensor& written(const Call& call, const Tensor& tensor, const char* argument) {
+  const tensors::LocalTensor& local = read(call, tensor, argument);
+  count_write(local);
   return local;
 }
 std::vector<tensors::LocalTensor> written(const Call& call, const std::vector<Tensor>& tensors,
                                           const char* argument) {
-  std::vector<tensors::LocalTensor> locals;
-  for (const Tensor& tensor : tensors)
-    locals.push_back(written(call, tensor, argument, locals.size()));
+  std::vector<tensors::LocalTensor> locals = read(call, tensors, argument);
+  for (const tensors::LocalTensor& local : locals) count_write(local);
   return locals;
 }
 
@@ -181,10 +184,24 @@ Work all_to_all(const std::vector<Tensor>& output_list, const std::vector<Tensor
 
 namespace {
 
+Call coalesced_call(const char* name, OpKind kind, const OpOptions& options, const Site& site) {
+  require_no_recording(options.group, "a coalesced call");
+  return {name, kind, chosen(options.group), site};
+}
+
+/// Before the first of them is under way. @param place of the list in a list of lists
+void require_none_distributed(const Call& call, const std::vector<Tensor>& tensors,
+                              const char* argument, std::size_t place = kNoList) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].defined() || !tensors[i].is_distributed()) continue;
+    const std::string list = place == kNoList ? argument : fmt::format("{}[{}]", argument, place);
+    read(call, tensors[i], list.c_str(), i);
+  }
+}
+
 /// Starts `count` of them; waits for all, unless the caller will.
 template <typename Start>
 Work coalesced(std::size_t count, const OpOptions& options, const Start& start) {
-  require_no_recording(options.group, "a coalesced call");
   const Work::State::Clock::time_point started = Work::State::Clock::now();
   OpOptions each = options;
   each.async_op = true;
@@ -206,6 +223,9 @@ void check_lists(const char* call, std::size_t outputs, std::size_t inputs) {
 
 Work all_reduce_coalesced(const std::vector<Tensor>& tensors, ReduceOp op, OpOptions options,
                           Site site) {
+  require_none_distributed(
+      coalesced_call("all_reduce_coalesced", OpKind::all_reduce, options, site), tensors,
+      "tensors");
   return coalesced(tensors.size(), options, [&](std::size_t i, const OpOptions& each) {
     return all_reduce(tensors[i], op, each, site);
   });
@@ -214,7 +234,11 @@ Work all_reduce_coalesced(const std::vector<Tensor>& tensors, ReduceOp op, OpOpt
 Work all_gather_coalesced(const std::vector<std::vector<Tensor>>& output_tensor_lists,
                           const std::vector<Tensor>& input_tensor_list, OpOptions options,
                           Site site) {
-  check_lists("all_gather_coalesced", output_tensor_lists.size(), input_tensor_list.size());
+  const Call call = coalesced_call("all_gather_coalesced", OpKind::all_gather, options, site);
+  check_lists(call.name, output_tensor_lists.size(), input_tensor_list.size());
+  for (std::size_t i = 0; i < output_tensor_lists.size(); ++i)
+    require_none_distributed(call, output_tensor_lists[i], "output_tensor_lists", i);
+  require_none_distributed(call, input_tensor_list, "input_tensor_list");
   return coalesced(input_tensor_list.size(), options, [&](std::size_t i, const OpOptions& each) {
     return all_gather(output_tensor_lists[i], input_tensor_list[i], each, site);
   });
@@ -223,7 +247,11 @@ Work all_gather_coalesced(const std::vector<std::vector<Tensor>>& output_tensor_
 Work all_gather_into_tensor_coalesced(const std::vector<Tensor>& outputs,
                                       const std::vector<Tensor>& inputs, OpOptions options,
                                       Site site) {
-  check_lists("all_gather_into_tensor_coalesced", outputs.size(), inputs.size());
+  const Call call =
+      coalesced_call("all_gather_into_tensor_coalesced", OpKind::all_gather, options, site);
+  check_lists(call.name, outputs.size(), inputs.size());
+  require_none_distributed(call, outputs, "outputs");
+  require_none_distributed(call, inputs, "inputs");
   return coalesced(inputs.size(), options, [&](std::size_t i, const OpOptions& each) {
     return all_gather_into_tensor(outputs[i], inputs[i], each, site);
   });
@@ -232,7 +260,11 @@ Work all_gather_into_tensor_coalesced(const std::vector<Tensor>& outputs,
 Work reduce_scatter_tensor_coalesced(const std::vector<Tensor>& outputs,
                                      const std::vector<Tensor>& inputs, ReduceOp op,
                                      OpOptions options, Site site) {
-  check_lists("reduce_scatter_tensor_coalesced", outputs.size(), inputs.size());
+  const Call call =
+      coalesced_call("reduce_scatter_tensor_coalesced", OpKind::reduce_scatter, options, site);
+  check_lists(call.name, outputs.size(), inputs.size());
+  require_none_distributed(call, outputs, "outputs");
+  require_none_distributed(call, inputs, "inputs");
   return coalesced(inputs.size(), options, [&](std::size_t i, const OpOptions& each) {
     return reduce_scatter_tensor(outputs[i], inputs[i], op, each, site);
   });
@@ -253,26 +285,31 @@ void send(const Tensor& tensor, int dst, MessageOptions options, Site site) {
 int recv(const Tensor& tensor, int src, MessageOptions options, Site site) {
   require_no_recording(options.group, "recv");
   const ProcessGroup& group = chosen(options.group);
+  const int peer = peer_in(group, src);
   const tensors::LocalTensor& local = written({"recv", {}, group, site}, tensor, "tensor");
-  const int source =
-      group.recv(local, peer_in(group, src), options.tag, call_options(options), site);
+  const int source = group.recv(local, peer, options.tag, call_options(options), site);
   return get_global_rank(group, source);
 }
 
 Work isend(const Tensor& tensor, int dst, MessageOptions options, Site site) {
-  if (Recording* recording = recording_of(options.group))
+  if (Recording* recording = recording_of(options.group)) {
+    read({"isend", {}, recording->group(), site}, tensor, "tensor");
     return recording->record({P2POp::Kind::send, tensor, dst, options.tag}, options);
+  }
   const ProcessGroup& group = chosen(options.group);
   const tensors::LocalTensor& local = read({"isend", {}, group, site}, tensor, "tensor");
   return group.isend(local, get_group_rank(group, dst), options.tag, call_options(options), site);
 }
 
 Work irecv(const Tensor& tensor, int src, MessageOptions options, Site site) {
-  if (Recording* recording = recording_of(options.group))
+  if (Recording* recording = recording_of(options.group)) {
+    read({"irecv", {}, recording->group(), site}, tensor, "tensor");
     return recording->record({P2POp::Kind::receive, tensor, src, options.tag}, options);
+  }
   const ProcessGroup& group = chosen(options.group);
+  const int peer = peer_in(group, src);
   const tensors::LocalTensor& local = written({"irecv", {}, group, site}, tensor, "tensor");
-  return group.irecv(local, peer_in(group, src), options.tag, call_options(options), site);
+  return group.irecv(local, peer, options.tag, call_options(options), site);
 }
 
 Work all_gather_into_tensor(const Tensor& output, const Tensor& input, OpOptions options,
@@ -323,22 +360,24 @@ void monitored_barrier(MonitoredBarrier options, Site site) {
 
 std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& operations, const ProcessGroup& group,
                                     Site site) {
+  const Call call{"batch_isend_irecv", {}, chosen(group), site};
+  const ProcessGroup& meant = call.group;
+  std::vector<tensors::LocalTensor> locals;
+  for (const P2POp& one : operations)
+    locals.push_back(read(call, one.tensor, "operation", locals.size()));
   if (Recording* recording = recording_of(group)) {
     std::vector<Work> works;
     for (const P2POp& one : operations) works.push_back(recording->record(one, {}));
     return works;
   }
-  const ProcessGroup& meant = chosen(group);
   std::vector<collectives::P2POp> batch;
   for (const P2POp& one : operations) {
     const bool receives = one.kind == collectives::P2POp::Kind::receive;
     const int peer = receives ? peer_in(meant, one.peer) : get_group_rank(meant, one.peer);
-    const Call call{"batch_isend_irecv", {}, meant, site};
-    const std::size_t place = batch.size();
-    batch.push_back({one.kind,
-                     receives ? written(call, one.tensor, "operation", place)
-                              : read(call, one.tensor, "operation", place),
-                     peer, one.tag});
+    batch.push_back({one.kind, std::move(locals[batch.size()]), peer, one.tag});
+  }
+  for (const collectives::P2POp& one : batch) {
+    if (one.kind == collectives::P2POp::Kind::receive) count_write(one.tensor);
   }
   return meant.batch_isend_irecv(batch, site);
 }

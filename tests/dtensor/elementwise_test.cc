@@ -454,6 +454,29 @@ TEST(ElementwiseTest, FormsInPlaceAreTheOperatorsWithTheirGradients) {
   });
 }
 
+TEST(ElementwiseTest, TruthsInPlaceHaveNoGradientOfTheOperand) {
+  using Form = const Tensor& (InPlaceMethods::*)(const Tensor&) const;
+  const Tensor other = tensor({0., 1.}).requires_grad_();
+  const std::vector<std::pair<Form, Values>> forms = {
+      {&Tensor::eq_, {0, 1}},          {&Tensor::ne_, {1, 0}},
+      {&Tensor::lt_, {0, 0}},          {&Tensor::le_, {0, 1}},
+      {&Tensor::gt_, {1, 0}},          {&Tensor::ge_, {1, 1}},
+      {&Tensor::logical_and_, {0, 1}}, {&Tensor::logical_or_, {1, 1}},
+      {&Tensor::logical_xor_, {1, 0}}};
+  for (const auto& [form, truths] : forms) {
+    const Tensor rows = ones({2, 2});
+    (rows.select(0, 0).*form)(other);  // whose elements `rows` has, too
+    EXPECT_EQ(rows.select(0, 0).to_vector(), truths);
+    EXPECT_FALSE(rows.requires_grad());
+    const Tensor alone = ones({2});
+    (alone.*form)(other);
+    EXPECT_EQ(alone.to_vector(), truths);
+    EXPECT_FALSE(alone.requires_grad());
+  }
+  const Tensor rows = ones({2, 2});
+  expect_refused([&] { rows.select(0, 0).add_(other); }, "that shares its elements");
+}
+
 TEST(ElementwiseTest, WhatDoesNotFitInPlaceIsRefused) {
   const Tensor whole = tensor({1, 2, 3}), mask = tensor({true, false, true});
   const auto tries =

@@ -532,6 +532,14 @@ TEST(IndexTest, EdgesAreThoseOfPyTorch) {
   EXPECT_TRUE(equal(pad(line, {4, -3}), zeros({4})));
   EXPECT_TRUE(equal(one_hot(tensor({1}), -1), tensor({{0, 1}})));
   EXPECT_EQ(flip(tensor(5.), {0}).item(), 5);
+  EXPECT_EQ(flip(tensor(5.), {}).item(), 5);
+  for (const int again : {0, -1}) {
+    expect_refused(
+        [&] {
+          flip(tensor(5.), {0, again});
+        },
+        "flip of a tensor of shape [] was given dim 0 twice");
+  }
   EXPECT_EQ(movedim(tensor(5.), 0, -1).item(), 5);
   EXPECT_EQ(cat({zeros({0}), tensor({1, 2})}).dtype(), DType::f32);
   const Tensor none = zeros({0}, {.dtype = DType::i64});

@@ -328,6 +328,35 @@ TEST(RowsTest, ScoresWhoseClassesAreCutStayWhereTheyAre) {
   }
 }
 
+TEST(RowsTest, InfiniteScoresWhoseClassesAreCutGiveWhatWholeRowsGive) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  const Tensor whole = tensor_from(std::vector<double>{1, kInfinite, 2, -kInfinite, -kInfinite,
+                                                       -kInfinite, 0, 1, 2, -kInfinite, 1, 2},
+                                   {4, 3}, DType::f64);
+  const std::vector<std::int64_t> classes = {0, 2, 1, 2};
+  const LossOptions each{.reduction = Reduction::none};
+  const Tensor leaf = whole.detach().requires_grad_();
+  const Tensor expected = cross_entropy(leaf, targets_like(leaf, classes), each);
+  const Tensor slopes = grad({sum(expected)}, {leaf})[0];
+  for (std::int64_t row = 0; row < 4; ++row) {
+    EXPECT_EQ(isnan(expected.detach()).select(0, row).item(), row < 2);
+    EXPECT_EQ(sum(isnan(slopes).select(0, row)).item(), row < 2 ? 3 : 0);
+  }
+  for (const int world : {2, 3}) {
+    test::run_ranks(world, [&](const ProcessGroup& group) {
+      const Tensor x =
+          distribute_tensor(whole, DeviceMesh(group, {world}), {Shard(1)}, {.source_rank = -1})
+              .requires_grad_();
+      const Tensor losses = cross_entropy(x, targets_like(x, classes), each);
+      EXPECT_EQ(difference(losses.full_tensor(), expected, {1e-12, 1e-12}), "");
+      const Tensor once = grad({sum(losses)}, {x}, {}, {.retain_graph = true})[0];
+      EXPECT_EQ(difference(once.full_tensor(), slopes, {1e-12, 1e-12}), "");
+      const Tensor graphed = grad({sum(losses)}, {x}, {}, {.create_graph = true})[0];
+      EXPECT_EQ(difference(graphed.full_tensor(), slopes, {1e-12, 1e-12}), "");
+    });
+  }
+}
+
 TEST(RowsTest, TargetsMayBeProbabilities) {
   const Tensor target = softmax(randn({4, 3}, {5}, kDoubles), 1);
   const Tensor weight = tensor_from(std::vector<double>{0.5, 2, 1.25}, {3}, DType::f64);

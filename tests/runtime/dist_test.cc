@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/runtime/dist_coalesce.h"
 #include "dtrun/tensor/cuda.h"
 #include "runtime/dist_ranks.h"
 #include "support/store_backend.h"
@@ -365,16 +366,31 @@ TEST(DistTest, ARootOutsideTheGroupFailsTheCallOnAllItsRanksAndIsNamedByItsGloba
   EXPECT_THAT(ended[2].error->what(), HasSubstr("dist_test.cc:"));
 }
 
+using G = const ProcessGroup&;
+using CallsByName = std::vector<std::pair<std::string, std::function<void(G)>>>;
+
+/// Each refuses its distributed tensor, in the words of the call and the argument.
+void expect_refused_by_name(const CallsByName& calls) {
+  for (const auto& [text, call] : calls) {
+    // A group is failed by the first of its calls that fails.
+    const ProcessGroup group = new_group({0, 1});
+    const auto error = error_of([&, &run = call] { run(group); });
+    ASSERT_TRUE(error) << text;
+    EXPECT_EQ(error->code(), ErrorCode::kInvalidArgument) << text;
+    EXPECT_THAT(error->what(), HasSubstr(text + ":"));
+    EXPECT_THAT(error->what(), HasSubstr("S(0)"));
+    EXPECT_THAT(error->remedy(), HasSubstr("to_local()"));
+  }
+}
+
 TEST(DistTest, ADistributedTensorIsRefusedByCallAndArgument) {
   run_dist_ranks(2, [](int rank) {
     const Tensor local = dtensor::zeros({2}), both = dtensor::zeros({4});
     const Tensor cut = dtensor::zeros({4}, init_device_mesh("cpu", {2}), {dtensor::Shard(0)});
     const int other = 1 - rank;
     const std::vector<Tensor> list = {local, cut};
-    using Run = std::function<void(const ProcessGroup& g)>;
-    using G = const ProcessGroup&;
     constexpr ReduceOp kSum = ReduceOp::sum;
-    const std::vector<std::pair<std::string, Run>> calls = {
+    const CallsByName calls = {
         {"broadcast of a distributed tensor", [&](G g) { broadcast(cut, 0, {.group = g}); }},
         {"all_reduce of a distributed tensor", [&](G g) { all_reduce(cut, kSum, {.group = g}); }},
         {"reduce of a distributed tensor", [&](G g) { reduce(cut, 0, kSum, {.group = g}); }},
@@ -412,16 +428,77 @@ TEST(DistTest, ADistributedTensorIsRefusedByCallAndArgument) {
            batch_isend_irecv({{Kind::send, local, other}, {Kind::send, cut, other}}, g);
          }},
     };
-    for (const auto& [text, call] : calls) {
-      // A group is failed by the first of its calls that fails.
-      const ProcessGroup group = new_group({0, 1});
-      const auto error = error_of([&, &run = call] { run(group); });
-      ASSERT_TRUE(error) << text;
-      EXPECT_EQ(error->code(), ErrorCode::kInvalidArgument) << text;
-      EXPECT_THAT(error->what(), HasSubstr(text + ":"));
-      EXPECT_THAT(error->what(), HasSubstr("S(0)"));
-      EXPECT_THAT(error->remedy(), HasSubstr("to_local()"));
+    expect_refused_by_name(calls);
+  });
+}
+
+TEST(DistTest, ADistributedTensorInACoalescedCallIsRefusedByCallAndPlace) {
+  run_dist_ranks(2, [](int rank) {
+    const Tensor local = dtensor::zeros({2});
+    const Tensor cut = dtensor::zeros({4}, init_device_mesh("cpu", {2}), {dtensor::Shard(0)});
+    const int other = 1 - rank;
+    const std::vector<Tensor> list = {local, cut}, locals = {local, local};
+    constexpr ReduceOp kSum = ReduceOp::sum;
+    using Kind = P2POp::Kind;
+    const CallsByName calls = {
+        {"all_reduce_coalesced of a distributed tensors[1]",
+         [&](G g) { all_reduce_coalesced(list, kSum, {.group = g}); }},
+        {"all_gather_coalesced of a distributed output_tensor_lists[1][1]",
+         [&](G g) {
+           all_gather_coalesced({locals, list}, locals, {.group = g});
+         }},
+        {"all_gather_coalesced of a distributed input_tensor_list[1]",
+         [&](G g) {
+           all_gather_coalesced({locals, locals}, list, {.group = g});
+         }},
+        {"all_gather_into_tensor_coalesced of a distributed outputs[1]",
+         [&](G g) { all_gather_into_tensor_coalesced(list, locals, {.group = g}); }},
+        {"reduce_scatter_tensor_coalesced of a distributed inputs[1]",
+         [&](G g) { reduce_scatter_tensor_coalesced(locals, list, kSum, {.group = g}); }},
+        {"isend of a distributed tensor",
+         [&](G g) {
+           const Coalesce scope(g);
+           isend(cut, other, {.group = g});
+         }},
+        {"irecv of a distributed tensor",
+         [&](G g) {
+           const Coalesce scope(g);
+           irecv(cut, other, {.group = g});
+         }},
+        {"batch_isend_irecv of a distributed operation[1]",
+         [&](G g) {
+           const Coalesce scope(g);
+           batch_isend_irecv({{Kind::send, local, other}, {Kind::send, cut, other}}, g);
+         }},
+    };
+    expect_refused_by_name(calls);
+  });
+}
+
+TEST(DistTest, ARefusedReceiveLeavesWhatAGradientSaved) {
+  run_dist_ranks(2, [](int rank) {
+    const Tensor cut = dtensor::zeros({4}, init_device_mesh("cpu", {2}), {dtensor::Shard(0)});
+    const Tensor saved = vector_of({3, 4});
+    using Kind = P2POp::Kind;
+    const std::function<void()> calls[] = {
+        [&] { recv(saved, 99); },
+        [&] { irecv(saved, 99); },
+        [&] {
+          batch_isend_irecv({{Kind::receive, saved, 1 - rank}, {Kind::receive, saved, 99}});
+        },
+    };
+    for (const auto& call : calls) {
+      const Tensor weight = vector_of({1, 1}).requires_grad_();
+      const Tensor product = saved.mul(weight);
+      EXPECT_EQ(error_of(call)->code(), ErrorCode::kInvalidArgument);
+      product.sum().backward();
+      EXPECT_EQ(values_of(weight.grad()), (Values{3, 4}));
     }
+    const Tensor weight = vector_of({1, 1}).requires_grad_();
+    const Tensor product = saved.mul(weight);
+    EXPECT_TRUE(error_of([&] { all_gather({saved, cut}, vector_of({1, 2})); }));
+    product.sum().backward();
+    EXPECT_EQ(values_of(weight.grad()), (Values{3, 4}));
   });
 }
 

@@ -99,6 +99,31 @@ void compare_norms(const LocalTensor& host, Device device) {
   compare_rms_norm(host, {.weight = weight}, device);
 }
 
+/// Rows of infinities, nans and numbers whose exponentials are beyond any type.
+LocalTensor odd_rows() {
+  const double infinity = std::numeric_limits<double>::infinity();
+  return tensor_from(
+      std::vector<double>{-infinity, 1, 2, -infinity, -infinity, -infinity, infinity, 1, 0,
+                          std::numeric_limits<double>::quiet_NaN(), 1, 2, 900, 0, -900},
+      {5, 3}, DType::f32);
+}
+
+void compare_odd_classes(Device device) {
+  const LocalTensor odd = odd_rows(), far = odd.to(device);
+  const LocalTensor grad = full({5}, 2, {DType::f32});
+  for (const std::int64_t right : {0, 2}) {
+    const LocalTensor target = full({5}, right, {DType::i64});
+    const CrossEntropy expected = cross_entropy_rows(odd, target);
+    const CrossEntropy got = cross_entropy_rows(far, target.to(device));
+    expect_close(got.loss, expected.loss, device, "odd cross_entropy");
+    expect_close(got.logsumexp, expected.logsumexp, device, "odd cross_entropy logsumexp");
+    expect_close(
+        cross_entropy_rows_backward(grad.to(device), far, target.to(device), got.logsumexp),
+        cross_entropy_rows_backward(grad, odd, target, expected.logsumexp), device,
+        "odd cross_entropy backward");
+  }
+}
+
 }  // namespace
 
 void expect_rows_as_on_host(Device device) {
@@ -125,16 +150,13 @@ void expect_rows_as_on_host(Device device) {
     expect_same(layer_norm(turned, {}).output, layer_norm(rows, {}).output.to(kCpu), device,
                 "a layout's norm");
   }
-  const double infinity = std::numeric_limits<double>::infinity();
-  const LocalTensor odd = tensor_from(
-      std::vector<double>{-infinity, 1, 2, -infinity, -infinity, -infinity, infinity, 1, 0,
-                          std::numeric_limits<double>::quiet_NaN(), 1, 2, 900, 0, -900},
-      {5, 3}, DType::f32);
+  const LocalTensor odd = odd_rows();
   expect_close(softmax(odd.to(device), 1), softmax(odd, 1), device, "odd softmax");
   expect_close(log_softmax(odd.to(device), 1), log_softmax(odd, 1), device, "odd log_softmax");
 }
 
 void expect_class_rows_as_on_host(Device device) {
+  compare_odd_classes(device);
   for (const DType dtype : kFloatings) {
     for (const Shape& shape : {Shape{5, 7}, Shape{1, 3000}, Shape{40, 1}, Shape{0, 3}}) {
       const LocalTensor logits = row_numbers(shape, dtype, 6);

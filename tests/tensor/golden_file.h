@@ -1,5 +1,5 @@
-// Golden file: what PyTorch printed and computed, one JSON object per line, made by
-// tests/vectors/make_print_goldens.py, which says what the fields mean.
+// Golden file: what PyTorch printed and computed, one JSON object per line, made by a script in
+// tests/vectors, which says what the fields mean.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -14,7 +14,7 @@ namespace dtrun::tensors {
 
 using GoldenCase = boost::json::object;
 
-/// @param name "tensor_prints" or "tensor_ops"
+/// @param name of a file in tests/vectors, without its endings
 std::vector<GoldenCase> read_golden_file(const std::string& name);
 /// The tensor that `fields` describe, with its strides.
 LocalTensor golden_tensor(const boost::json::value& fields);

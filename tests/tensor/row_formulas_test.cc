@@ -232,6 +232,23 @@ std::vector<Numbers> rows_of(double first, double second) {
   return rows;
 }
 
+void expect_cross_entropy_of_row(const LocalTensor& x, const Numbers& numbers, std::int64_t right) {
+  const double score = numbers[static_cast<std::size_t>(right)];
+  const CrossEntropy found = cross_entropy_rows(x, full({1}, right, {DType::i64}));
+  expect_rows(found.loss, "cross_entropy", [&](auto) {
+    // As -log_softmax, where an infinite score has no share.
+    const double sum = logsumexp_of(numbers);
+    return Numbers{std::isinf(sum) ? std::nan("") : sum - score};
+  });
+  const LocalTensor back = cross_entropy_rows_backward(
+      full({1}, 2, {x.dtype()}), x, full({1}, right, {DType::i64}), found.logsumexp);
+  expect_rows(back, "cross_entropy_backward", [&](auto) {
+    Numbers slopes = softmax_of(numbers);
+    slopes[static_cast<std::size_t>(right)] -= 1;
+    return mapped_numbers(slopes, [&](auto i) { return 2 * slopes[i]; });
+  });
+}
+
 TEST(RowFormulasTest, RowsOfInfinitiesAndNansAreWhatTheirFormulasSay) {
   const std::pair<double, double> pairs[] = {
       {kNan, kNan},    {kNan, 1},      {kNan, kInfinite},        {kNan, -kInfinite},
@@ -244,15 +261,8 @@ TEST(RowFormulasTest, RowsOfInfinitiesAndNansAreWhatTheirFormulasSay) {
                                         << " and " << second << ", first " << numbers[0]);
         const LocalTensor x = tensor_from(numbers, {1, length}, dtype);
         expect_softmax(x);
-        for (const std::int64_t right : {std::int64_t{0}, length - 1}) {
-          const double score = numbers[static_cast<std::size_t>(right)];
-          const CrossEntropy found = cross_entropy_rows(x, full({1}, right, {DType::i64}));
-          expect_rows(found.loss, "cross_entropy", [&](auto) {
-            // As -log_softmax, where an infinite score has no share.
-            const double sum = logsumexp_of(numbers);
-            return Numbers{std::isinf(sum) ? std::nan("") : sum - score};
-          });
-        }
+        for (const std::int64_t right : {std::int64_t{0}, length - 1})
+          expect_cross_entropy_of_row(x, numbers, right);
         if (HasFatalFailure()) return;
       }
     }

@@ -566,7 +566,8 @@ def edge_cases():
             yield from [{"size": size, **c} for c in cases]
     SPECIAL.extend([math.nan, math.inf, -math.inf, 0.0, -0.0])
     add_all_samples(3, 4)
-    for cases in cases_of(["f32", "f64", "f32", "bf16"], with_gradient=False):
+    # Of a mean of rows mostly nan is left: the forms without a reduction tell a right row from a wrong one.
+    for cases in cases_of(["f32", "f64", "f16", "bf16"], with_gradient=False):
         # What is refused is so for its dtype.
         yield from [{"size": (3, 4), **c} for c in cases if "error" not in c]
 

@@ -85,6 +85,14 @@ const Tensor& in_place_of_two(const char* name, const Tensor& target, const Tens
       [&](const Tensor& old) { return operation(old, unless_same(target, old, other)); }, nullptr);
 }
 
+/// Of an operator whose result has no gradient: that of the other operand keeps nobody from it.
+const Tensor& in_place_of_truths(const char* name, const Tensor& target, const Tensor& other,
+                                 TwoIntoOne operation) {
+  if (!other.defined() || !other.requires_grad())
+    return in_place_of_two(name, target, other, operation);
+  return in_place_of_two(name, target, other.detach(), operation);
+}
+
 using NumberIntoOne = Tensor (*)(const Tensor&, Scalar);
 const Tensor& in_place_with_number(const char* name, const Tensor& target, Scalar number,
                                    NumberIntoOne operation, TwoKernel kernel) {
@@ -316,55 +324,55 @@ const Tensor& InPlaceMethods::bitwise_right_shift_(Scalar other) const {
   return in_place_with_number("bitwise_right_shift_", self(), other, dtensor::bitwise_right_shift);
 }
 const Tensor& InPlaceMethods::logical_and_(const Tensor& other) const {
-  return in_place_of_two("logical_and_", self(), other, dtensor::logical_and);
+  return in_place_of_truths("logical_and_", self(), other, dtensor::logical_and);
 }
 const Tensor& InPlaceMethods::logical_and_(Scalar other) const {
   return in_place_with_number("logical_and_", self(), other, dtensor::logical_and);
 }
 const Tensor& InPlaceMethods::logical_or_(const Tensor& other) const {
-  return in_place_of_two("logical_or_", self(), other, dtensor::logical_or);
+  return in_place_of_truths("logical_or_", self(), other, dtensor::logical_or);
 }
 const Tensor& InPlaceMethods::logical_or_(Scalar other) const {
   return in_place_with_number("logical_or_", self(), other, dtensor::logical_or);
 }
 const Tensor& InPlaceMethods::logical_xor_(const Tensor& other) const {
-  return in_place_of_two("logical_xor_", self(), other, dtensor::logical_xor);
+  return in_place_of_truths("logical_xor_", self(), other, dtensor::logical_xor);
 }
 const Tensor& InPlaceMethods::logical_xor_(Scalar other) const {
   return in_place_with_number("logical_xor_", self(), other, dtensor::logical_xor);
 }
 const Tensor& InPlaceMethods::eq_(const Tensor& other) const {
-  return in_place_of_two("eq_", self(), other, dtensor::eq);
+  return in_place_of_truths("eq_", self(), other, dtensor::eq);
 }
 const Tensor& InPlaceMethods::eq_(Scalar other) const {
   return in_place_with_number("eq_", self(), other, dtensor::eq);
 }
 const Tensor& InPlaceMethods::ne_(const Tensor& other) const {
-  return in_place_of_two("ne_", self(), other, dtensor::ne);
+  return in_place_of_truths("ne_", self(), other, dtensor::ne);
 }
 const Tensor& InPlaceMethods::ne_(Scalar other) const {
   return in_place_with_number("ne_", self(), other, dtensor::ne);
 }
 const Tensor& InPlaceMethods::lt_(const Tensor& other) const {
-  return in_place_of_two("lt_", self(), other, dtensor::lt);
+  return in_place_of_truths("lt_", self(), other, dtensor::lt);
 }
 const Tensor& InPlaceMethods::lt_(Scalar other) const {
   return in_place_with_number("lt_", self(), other, dtensor::lt);
 }
 const Tensor& InPlaceMethods::le_(const Tensor& other) const {
-  return in_place_of_two("le_", self(), other, dtensor::le);
+  return in_place_of_truths("le_", self(), other, dtensor::le);
 }
 const Tensor& InPlaceMethods::le_(Scalar other) const {
   return in_place_with_number("le_", self(), other, dtensor::le);
 }
 const Tensor& InPlaceMethods::gt_(const Tensor& other) const {
-  return in_place_of_two("gt_", self(), other, dtensor::gt);
+  return in_place_of_truths("gt_", self(), other, dtensor::gt);
 }
 const Tensor& InPlaceMethods::gt_(Scalar other) const {
   return in_place_with_number("gt_", self(), other, dtensor::gt);
 }
 const Tensor& InPlaceMethods::ge_(const Tensor& other) const {
-  return in_place_of_two("ge_", self(), other, dtensor::ge);
+  return in_place_of_truths("ge_", self(), other, dtensor::ge);
 }
 const Tensor& InPlaceMethods::ge_(Scalar other) const {
   return in_place_with_number("ge_", self(), other, dtensor::ge);

@@ -196,7 +196,9 @@ Tensor cut_loss_formula(const Context<Ignored, None>& c) {
   const Tensor scores = c.input(0), target = c.input(1);
   const std::int64_t ignored = c.attributes().index;
   const Tensor g = where(call(kCounted, target, Ignored{ignored}), c.grad(), zeros_like(c.grad()));
-  const Tensor probability = exp(scores - logsumexp(scores, {1}, true));
+  const Tensor sums = logsumexp(scores, {1}, true), numbers = sums.detach();
+  // As unless_infinite().
+  const Tensor probability = exp(scores - (sums + (numbers - numbers)));
   return probability * g.unsqueeze(1) -
          call(kPlaceClasses, g, target, Placed{ignored, scores.size(1)});
 }

@@ -189,6 +189,7 @@ Tensor flip(const Tensor& a, const std::vector<int>& dims) {
   return named_call("flip", {{"input", a}}, [&] {
     if (a.dim() == 0) {  // it has one dim here, as in PyTorch
       for (const int dim : dims) named_dim_or_only("flip", a, dim);
+      if (dims.size() > 1) tensors::flip(tensors::zeros({}), dims);  // throws: one dim, given twice
       return a.clone();
     }
     const FlippedDims flipped{normalized_dims("flip", a, dims)};
