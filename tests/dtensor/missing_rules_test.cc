@@ -37,7 +37,7 @@ const char* const kRarelyTwo =
     "linear in two operands at once, or in one beside the others' cuts: the other is rarely "
     "Partial";
 const char* const kValueUnseen =
-    "true where it pads with zeros or the sum's factor is 0, and rules do not see the value";
+    "true where it pads or masks with zeros, or the sum's factor is 0; rules do not see the value";
 const char* const kNoPartialComes =
     "linear in the gradient that comes in, which never is a sum that is due: the engine has "
     "brought "
@@ -61,6 +61,7 @@ const std::map<const char*, std::set<std::string>> kExtremes = {
       "atan",
       "atanh",
       "cat",
+      "causal_mask",
       "ceil",
       "clamp",
       "div",
@@ -126,7 +127,7 @@ const std::map<const char*, std::set<std::string>> kSumsAndCuts = {
     {kNoPartialComes,
      {"cross_entropy_backward", "index_backward", "log_softmax_backward", "norm_backward",
       "place_classes", "scaled_dot_product_attention_backward", "softmax_backward"}},
-    {kValueUnseen, {"addmm", "pad"}},
+    {kValueUnseen, {"addmm", "causal_mask", "pad"}},
     {kHeads, {"scaled_dot_product_attention"}},
     {kOfTheSample,
      {"all", "any", "dropout", "eq", "floor_divide", "index_backward", "isfinite", "isinf", "isnan",
@@ -256,7 +257,7 @@ using MissingOfSamples = std::map<std::string, Missing>;
 
 /// A call of one operator whose operands all ranks have whole.
 struct Trial {
-  std::string name;  ///< the sample's, and of which gradient
+  std::string name;  ///< the sample's, and of which gradient and node; no other trial has it
   RuleProbe::Call call;
   std::size_t number;                ///< of the call, in a run
   std::function<LocalTensor()> run;  ///< its result
@@ -390,11 +391,11 @@ class Search {
         throw std::logic_error("no gradient");
       };
       const std::vector<RuleProbe::Call> calls = calls_of(group, run);
-      if (!calls.empty() && !known.contains(calls.back().op)) {
-        try_out({sample.name + ", gradient " + std::to_string(input), calls.back(),
-                 calls.size() - 1, run},
-                group);
-      }
+      if (calls.empty() || known.contains(calls.back().op)) continue;
+      try_out({sample.name + ", gradient " + std::to_string(input) + ", " + calls.back().op + " " +
+                   std::to_string(next),
+               calls.back(), calls.size() - 1, run},
+              group);
     }
   }
 
@@ -442,6 +443,7 @@ class Search {
       }
     }
     missing_[trial.name] = now;
+    EXPECT_TRUE(judged_.insert(trial.name).second) << trial.name << " is tried twice";
   }
 
   const Config config_;
@@ -453,7 +455,7 @@ class Search {
   mutable std::mutex mutex_;
   std::vector<std::vector<Results>> parts_;  ///< by rank and way
   std::size_t trials_ = 0;
-  std::set<std::string> called_, tried_;
+  std::set<std::string> called_, tried_, judged_;
 };
 
 bool is_of_extremes(const AxisRule& rule) {
@@ -507,7 +509,7 @@ TEST(MissingRulesTest, WhatIsTrueAndNotDeclaredHasAReason) {
                     is_extreme ? extremes : others);
     }
   }
-  std::printf("%zu rules of %zu samples are true and not declared\n", rules, missing.size());
+  std::printf("%zu rules of %zu trials are true and not declared\n", rules, missing.size());
   if (testing_support::one_in(40) > 1) return;
   // Their samples call others behind them, and their results are no sample's.
   EXPECT_EQ(never_alone,
