@@ -77,7 +77,7 @@ struct Sorted {
 /// Equal elements keep their order; nan is the greatest.
 Sorted sort(const Tensor& a, int dim = -1, SortOrder order = SortOrder::ascending);
 Tensor argsort(const Tensor& a, int dim = -1, SortOrder order = SortOrder::ascending);
-/// The first k of sort(). A tensor without dims gives its element, also for k = 0.
+/// The first k of sort().
 Sorted topk(const Tensor& a, std::int64_t k, int dim = -1, SortOrder order = SortOrder::descending);
 
 }  // namespace dtrun::dtensor

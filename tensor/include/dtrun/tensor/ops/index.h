@@ -74,7 +74,7 @@ struct Sorted {
 enum class SortOrder : std::uint8_t { ascending, descending };
 /// Equal elements keep their order; nan is the greatest.
 Sorted sort(const LocalTensor& a, int dim = -1, SortOrder order = SortOrder::ascending);
-/// The k first of sort(). A tensor without dims gives its element, also for k = 0.
+/// The k first of sort().
 Sorted topk(const LocalTensor& a, std::int64_t k, int dim = -1,
             SortOrder order = SortOrder::descending);
 
