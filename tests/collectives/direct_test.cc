@@ -508,10 +508,16 @@ TEST(DirectFailureTest, ARankThatIsKilledAmongShortMessagesIsNamed) {
 // Where three ranks share two cores, parts of 512 KiB are read where they lie.
 TEST(DirectFailureTest, ARankThatIsKilledAmongLentPartsIsNamed) {
   constexpr auto kPart = static_cast<std::int64_t>(kLentCrowdedBytes / 4);
-  const LocalTensor part = tensors::zeros({kPart});
-  const std::vector<LocalTensor> parts(3, tensors::ones({kPart})), none;
+  LocalTensor part;
+  std::vector<LocalTensor> parts;
+  const std::vector<LocalTensor> none;
   int call = 0;
   expect_the_killed_rank_is_named([&](const ProcessGroup& group) {
+    // Made by the ranks: threads that fill it before would not be theirs.
+    if (parts.empty()) {
+      part = tensors::zeros({kPart});
+      parts.assign(3, tensors::ones({kPart}));
+    }
     const int root = ++call % 3;
     group.scatter(part, group.rank() == root ? parts : none, root);
   });
