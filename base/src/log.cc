@@ -20,6 +20,14 @@ namespace {
 constexpr std::array<std::string_view, 6> kNames = {"launcher",    "store",   "runtime",
                                                     "collectives", "dtensor", "tensor"};
 
+spdlog::level::level_enum spdlog_level(Level level) {
+  return static_cast<spdlog::level::level_enum>(spdlog::level::debug + static_cast<int>(level));
+}
+
+Level level_of(spdlog::level::level_enum level) {
+  return static_cast<Level>(level - spdlog::level::debug);
+}
+
 /// What the flags below show.
 struct Origin {
   std::mutex mutex;
@@ -86,7 +94,8 @@ class Output final : public spdlog::sinks::sink {
       const std::lock_guard lock(mutex_);
       formatter_->format(message, text);
     }
-    writer({component_of(message), level_of(message), text_of(message.payload), text_of(text)});
+    writer(
+        {component_of(message), level_of(message.level), text_of(message.payload), text_of(text)});
   }
   void flush() override { terminal_.flush(); }
   void set_pattern(const std::string&) override {}
@@ -101,19 +110,12 @@ class Output final : public spdlog::sinks::sink {
     const auto name = std::ranges::find(kNames, text_of(message.logger_name));
     return static_cast<Component>(name - kNames.begin());
   }
-  static Level level_of(const spdlog::details::log_msg& message) {
-    return static_cast<Level>(message.level - spdlog::level::debug);
-  }
 
   spdlog::sinks::ansicolor_stderr_sink_mt terminal_;
   std::atomic<void (*)(const Line&)> writer_ = nullptr;
   std::mutex mutex_;
   const std::unique_ptr<spdlog::formatter> formatter_;  ///< under the mutex
 };
-
-spdlog::level::level_enum spdlog_level(Level level) {
-  return static_cast<spdlog::level::level_enum>(spdlog::level::debug + static_cast<int>(level));
-}
 
 // The one process-wide state of the library.
 class Loggers {
@@ -145,13 +147,10 @@ class Loggers {
       }
     }
     for (std::size_t i = 0; i < kNames.size(); ++i)
-      details::least[i].store(level_of(*loggers_[i]), std::memory_order_relaxed);
+      details::least[i].store(level_of(loggers_[i]->level()), std::memory_order_relaxed);
   }
 
  private:
-  static Level level_of(const spdlog::logger& logger) {
-    return static_cast<Level>(logger.level() - spdlog::level::debug);
-  }
   void set_level(std::string_view name, spdlog::level::level_enum level) {
     for (const auto& logger : loggers_)
       if (name == logger->name() || name == "all") logger->set_level(level);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <cstdint>
 #include <thread>
 
 #include "rank_board.h"
@@ -19,45 +20,49 @@ class OwnCpuTest : public ::testing::Test {
     ASSERT_EQ(::sched_getaffinity(0, sizeof(allowed_), &allowed_), 0);
     if (CPU_COUNT(&allowed_) < 2) GTEST_SKIP() << "needs two CPUs";
   }
+  /// Both ranks look on one thread, which is on one CPU unless the kernel moves it in between: then
+  /// they look once more. @param seen of the first one's CPU, whether it was so
+  template <typename Seen>
+  void until_seen(Seen seen) {
+    int tries = 0;
+    for (bool is_over = false; !is_over; ++tries) {
+      ASSERT_LT(tries, 1000);
+      std::thread([&] {
+        OwnCpu(commons_, 0).leave_if_shared(kAllShare);
+        const int first_cpu = commons_.cell(0).cpu.load();
+        ASSERT_GE(first_cpu, 0);
+        if (first_was_there_ != 0) commons_.cell(0).cpu_ns.store(first_was_there_);
+        OwnCpu(commons_, 1).leave_if_shared(kAllShare);
+        is_over = seen(first_cpu);
+      }).join();
+    }
+  }
+
   cpu_set_t allowed_{};
   const Commons commons_ = Commons::create(2);
+  std::int64_t first_was_there_ = 0;  ///< by monotonic_ns(); 0: as it says itself
 };
 
 TEST_F(OwnCpuTest, ARankSaysWhereItRunsAndTheHigherOneLeaves) {
-  int tries = 0;
-  for (bool had_one_cpu = false; !had_one_cpu; ++tries) {
-    ASSERT_LT(tries, 1000);
-    std::thread([&] {
-      OwnCpu(commons_, 0).leave_if_shared(kAllShare);
-      const int before = commons_.cell(0).cpu.load();
-      ASSERT_GE(before, 0);
-      OwnCpu(commons_, 1).leave_if_shared(kAllShare);
-      const int now = ::sched_getcpu();
-      // Otherwise the kernel has moved the thread in between: then once more.
-      had_one_cpu = commons_.cell(1).cpu.load() == before;
-      if (had_one_cpu) {
-        EXPECT_NE(now, before);
-      }
-      cpu_set_t after;
-      ASSERT_EQ(::sched_getaffinity(0, sizeof(after), &after), 0);
-      EXPECT_TRUE(CPU_EQUAL(&after, &allowed_));
-    }).join();
-  }
+  until_seen([&](int first_cpu) {
+    const int now = ::sched_getcpu();
+    const bool had_one_cpu = commons_.cell(1).cpu.load() == first_cpu;
+    if (had_one_cpu) {
+      EXPECT_NE(now, first_cpu);
+    }
+    cpu_set_t after;
+    EXPECT_EQ(::sched_getaffinity(0, sizeof(after), &after), 0);
+    EXPECT_TRUE(CPU_EQUAL(&after, &allowed_));
+    return had_one_cpu;
+  });
 }
 
 TEST_F(OwnCpuTest, WhereARankWasLongAgoIsNoReason) {
-  int tries = 0;
-  for (bool had_one_cpu = false; !had_one_cpu; ++tries) {
-    ASSERT_LT(tries, 1000);
-    std::thread([&] {
-      OwnCpu(commons_, 0).leave_if_shared(kAllShare);
-      const int before = commons_.cell(0).cpu.load();
-      commons_.cell(0).cpu_ns.store(monotonic_ns() - 1'000'000'000);
-      OwnCpu(commons_, 1).leave_if_shared(kAllShare);
-      const int now = ::sched_getcpu();
-      had_one_cpu = commons_.cell(1).cpu.load() == before && now == before;
-    }).join();
-  }
+  first_was_there_ = monotonic_ns() - 1'000'000'000;
+  until_seen([&](int first_cpu) {
+    const int now = ::sched_getcpu();
+    return commons_.cell(1).cpu.load() == first_cpu && now == first_cpu;
+  });
 }
 
 TEST_F(OwnCpuTest, ARankThatIsBoundToOneCpuStays) {

@@ -202,6 +202,8 @@ class GroupEngine : public GroupListener,
   std::shared_ptr<Operation> begin_rest(const SharedPlan& plan, const SharedSteps& begun,
                                         std::uint64_t number, base::Deadline::Duration timeout);
   bool show_now(Parcels& parcels, ShortCall* call);
+  /// Of begun_receives_ those that did not become an operation, because the group has failed.
+  void end_begun_receives();
   bool receive_now(DeliverySteps& steps, const Deliveries& all, const CollectiveView& collective,
                    std::uint64_t number);
   /// Somebody who polls asks less of the sockets: the next poll is not far.
@@ -316,8 +318,6 @@ class GroupEngine : public GroupListener,
     std::uint64_t number;  ///< in the record
   };
   std::vector<BegunReceive> begun_receives_;
-  /// Those that did not become one, because the group has failed.
-  void end_begun_receives();
   std::optional<GroupFailure> failure_;
   bool refusal_recorded_ = false;  ///< of a call after the failure
   bool shut_down_ = false;
