@@ -296,11 +296,12 @@ class Search {
   void run() {
     test::run_ranks(config_.ranks, [this](const ProcessGroup& group) {
       const DeviceMesh mesh(group, {config_.ranks});
+      // What is called alone by any sample, if that is among those of this run or not.
+      std::set<std::string> known;
+      for (const OperatorSample& sample : samples_) note_alone(sample, mesh, group, known);
       for_each_sample([&](const OperatorSample& sample) { try_alone(sample, mesh, group); });
       group.barrier();
       // Operators that only others call.
-      const std::set<std::string> known = tried();
-      group.barrier();
       for_each_sample([&](const OperatorSample& sample) {
         try_last(sample, known, mesh, group);
         for (std::size_t i = 0; i < sample.inputs.size(); ++i)
@@ -322,9 +323,12 @@ class Search {
   template <typename Use>
   void for_each_sample(const Use& use) const {
     for (std::size_t i = 0; i < samples_.size(); i += testing_support::one_in(40)) {
-      // A form in place consists of what has samples of its own.
-      if (samples_[i].family.find("n place, on a copy") == std::string::npos) use(samples_[i]);
+      if (!is_in_place(samples_[i])) use(samples_[i]);
     }
+  }
+  /// A form in place consists of what has samples of its own.
+  static bool is_in_place(const OperatorSample& sample) {
+    return sample.family.find("n place, on a copy") != std::string::npos;
   }
   static Tensors whole_inputs(const OperatorSample& sample, const DeviceMesh& mesh) {
     Tensors inputs;
@@ -342,6 +346,15 @@ class Search {
       for (const RuleProbe::Call& call : probe.calls()) called_.insert(call.op);
     }
     return probe.calls();
+  }
+
+  void note_alone(const OperatorSample& sample, const DeviceMesh& mesh, const ProcessGroup& group,
+                  std::set<std::string>& known) {
+    if (is_in_place(sample)) return;
+    const NoGrad no_grad;
+    const Tensors inputs = whole_inputs(sample, mesh);
+    const std::vector<RuleProbe::Call> calls = calls_of(group, [&] { sample.run(inputs); });
+    if (calls.size() == 1) known.insert(calls[0].op);
   }
 
   void try_alone(const OperatorSample& sample, const DeviceMesh& mesh, const ProcessGroup& group) {
