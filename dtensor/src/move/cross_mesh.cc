@@ -216,8 +216,9 @@ LocalTensor redistribute_again(const Spec& from, const KeptCrossing& kept,
   if (MoveObserver::any()) return start_across(from, kept.to(), local, {}).wait();
   log_crossing({kept.crossing().plan, from, kept.to()});
   try {
-    LocalTensor result = kept.pattern().over(
-        tensors::Storage::allocate(kept.pattern().storage()->bytes(), local.device()));
+    LocalTensor result = kept.pattern();
+    if (result.numel() != 0)
+      result = result.over(tensors::Storage::allocate(result.storage()->bytes(), local.device()));
     const base::CallSite call = Cause::site_of_call();
     if (kept.parts()) {
       cross(kept.crossing(), local, result, {}, call, &*kept.parts());
