@@ -9,7 +9,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <string_view>
 #include <thread>
 
@@ -30,23 +29,14 @@ inline void bind_to_core(const Contender& contender, std::string_view how) {
   if (::sched_setaffinity(0, sizeof(set), &set) != 0) std::perror("bind to a core");
 }
 
-/// How long the ranks copy what the call moves, in microseconds: the bound of dtrun-bench.
-class CopyBound {
- public:
-  explicit CopyBound(Contender& contender) : contender_(contender) {}
-  /// Collective. @return 0 below 1 MiB, and on all ranks but 0
-  double of(const Call& call) {
-    const std::size_t bytes = size_in_bytes(call, contender_.size());
-    if (!has_bound(call, contender_.size())) return 0;
-    const auto [known, is_new] = rates_.try_emplace(bytes, 0);
-    if (is_new) known->second = copy_bandwidth(contender_, bytes);
-    return known->second > 0 ? bytes_moved(call, contender_.size()) / known->second * 1e6 : 0;
-  }
-
- private:
-  Contender& contender_;
-  std::map<std::size_t, double> rates_;  ///< bytes a second
-};
+/// Collective. How long the ranks copy what the call moves, in microseconds: the bound of
+/// dtrun-bench. @return 0 below 1 MiB, and on all ranks but 0
+inline double copy_bound(Contender& contender, const Call& call) {
+  const int ranks = contender.size();
+  if (!has_bound(call, ranks)) return 0;
+  const double rate = copy_bandwidth(contender, size_in_bytes(call, ranks));
+  return rate > 0 ? bytes_moved(call, ranks) / rate * 1e6 : 0;
+}
 
 /// Arguments are triples: operation, bytes, samples; before them there may be a word of
 /// bind_to_core(). f32 sums.
@@ -56,7 +46,6 @@ inline int run_contender(Contender& contender, int argc, char** argv) {
   const int first = how.starts_with("--") ? 2 : 1;
   // The login shell of a host may have greeted without a line break.
   if (contender.rank() == 0) std::printf("\n");
-  CopyBound bound(contender);
   for (int i = first; i + 2 < argc; i += 3) {
     const Operation operation = parse_operation(argv[i]);
     if (!contender.has(operation)) {
@@ -68,7 +57,7 @@ inline int run_contender(Contender& contender, int argc, char** argv) {
     const Call call = call_of_size({.operation = operation}, bytes, contender.size());
     const Measurement measured =
         measure(contender, call, {.samples = samples, .warmup = samples / 10 + 2});
-    const double copied = bound.of(call);
+    const double copied = copy_bound(contender, call);
     if (contender.rank() != 0) continue;
     std::printf("%s %llu %.4f %.4f %.4f %.4f\n", argv[i], bytes, measured.least, measured.p50,
                 measured.p99, copied);

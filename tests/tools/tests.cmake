@@ -8,7 +8,7 @@ if(DTRUN_SANITIZE STREQUAL "")
   set(stepped_clock $<TARGET_FILE:stepped_clock>)
 endif()
 dtrun_test(tools/tests LINKS dtrun_launcher_test_support dtrun_examining dtrun_explaining dtrun_measuring dtrun::rendezvous GTest::gmock PROCESSORS 2
-  SOURCES dtrun_attach dtrun_bench dtrun_ckpt dtrun_doctor dtrun_explain dtrun_jobs dtrun_plan dtrun_store dtrun_trace
+  SOURCES dtrun_attach dtrun_bench dtrun_ckpt dtrun_doctor dtrun_explain dtrun_jobs dtrun_plan dtrun_store dtrun_trace neighbours_memory
   DEFINITIONS DTRUN_BINARY="$<TARGET_FILE:dtrun_launcher>" DTRUN_PLAN_BINARY="$<TARGET_FILE:dtrun_plan>" DTRUN_STORE_BINARY="$<TARGET_FILE:dtrun_store>"
     DTRUN_CKPT_BINARY="$<TARGET_FILE:dtrun_ckpt>" DTRUN_DOCTOR_BINARY="$<TARGET_FILE:dtrun_doctor>" DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}" DTRUN_EXPLAIN_BINARY="$<TARGET_FILE:dtrun_explain>" FLIGHT_WORKER_BINARY="$<TARGET_FILE:flight_worker>"
     DTRUN_BENCH_BINARY="$<TARGET_FILE:dtrun_bench>" SPOILT_BENCH_BINARY="$<TARGET_FILE:spoilt_bench>"

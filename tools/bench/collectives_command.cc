@@ -250,7 +250,6 @@ Report measure_collectives(const CollectivesOptions& options, Contender& contend
                 .ranks = ranks,
                 .check = sampling.check,
                 .rows = {}};
-  std::map<std::size_t, double> copied;  // bytes a second, by size
   for (const Operation operation : operations_of(options)) {
     if (operation == Operation::send_recv && ranks == 1) {
       if (tells) fmt::print("# send_recv: left out, one rank has nobody to send to\n");
@@ -261,12 +260,7 @@ Report measure_collectives(const CollectivesOptions& options, Contender& contend
     for (const Call& next : calls_of(options, call, ranks)) {
       ReportRow row{.call = next, .ranks = ranks, .measured = {}};
       row.measured = measure(contender, next, sampling);
-      if (has_bound(next, ranks)) {
-        const std::size_t bytes = std::min(row.bytes(), kMostCopiedBytes);
-        const auto [known, is_new] = copied.try_emplace(bytes, 0);
-        if (is_new) known->second = copy_bandwidth(contender, bytes);
-        row.copy_bandwidth = known->second;
-      }
+      if (has_bound(next, ranks)) row.copy_bandwidth = copy_bandwidth(contender, row.bytes());
       if (tells) fmt::print("{}", table_line(report, row));
       std::fflush(stdout);
       report.rows.push_back(std::move(row));

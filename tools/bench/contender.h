@@ -30,7 +30,7 @@ class Contender {
   virtual void prepare(const Call& call, const std::vector<Buffers>& buffers) = 0;
   virtual void run(std::size_t buffer) = 0;
   virtual void barrier() = 0;
-  /// On rank 0 the values of all ranks one after the other, else empty. All give equally many.
+  /// The values of all ranks one after the other, on each rank. All give equally many.
   virtual std::vector<double> collect(const std::vector<double>& values) = 0;
 };
 

@@ -1,5 +1,6 @@
 // The bound that dtrun-bench tells: how fast the ranks copy memory when all of them copy at once,
-// and do nothing else. Each copies a tensor that it has just written to another one of its own.
+// and do nothing else. Each copies what the rank before it has just written, as collectives do, to
+// memory of its own. Ranks of several machines and GPUs copy what they have written themselves.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,9 @@ inline bool has_bound(const Call& call, int ranks) {
 }
 
 /// Collective. Of all ranks together, each copying that many bytes (kMostCopiedBytes at the most),
-/// while the slowest copies: the median. @return bytes a second on rank 0; 0 elsewhere
+/// while the slowest copies: the median. Cores may exchange lines at another speed a second later:
+/// it is to be asked beside the call that it bounds. @return bytes a second on rank 0; 0 elsewhere
+/// @throws base::Error kSystem
 double copy_bandwidth(Contender& contender, std::size_t bytes);
 
 }  // namespace dtrun::bench

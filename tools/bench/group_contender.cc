@@ -1,12 +1,28 @@
 #include "bench/group_contender.h"
 
+#include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "dtrun/tensor/ops.h"
 
 namespace dtrun::bench {
 
 using tensors::LocalTensor;
+
+namespace {
+
+std::string_view bytes_of(const std::vector<double>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)};
+}
+
+std::vector<double> numbers_of(std::string_view bytes, std::size_t count) {
+  std::vector<double> values(count);
+  std::memcpy(values.data(), bytes.data(), std::min(bytes.size(), count * sizeof(double)));
+  return values;
+}
+
+}  // namespace
 
 GroupContender::GroupContender(collectives::ProcessGroup group,
                                std::shared_ptr<rendezvous::Store> store, tensors::Device device)
@@ -72,25 +88,27 @@ void GroupContender::run(std::size_t buffer) {
 }
 
 std::vector<double> GroupContender::collect(const std::vector<double>& values) {
-  const std::string stem =
-      // Groups along one axis of a mesh have one name.
-      "dtrun-bench/" + group_.name() + "/" + std::to_string(group_.global_ranks().front()) + "/" +
-      std::to_string(collected_++) + "/";
+  const auto stem_of = [this](std::uint64_t number) {
+    // Groups along one axis of a mesh have one name.
+    return "dtrun-bench/" + group_.name() + "/" + std::to_string(group_.global_ranks().front()) +
+           "/" + std::to_string(number) + "/";
+  };
+  const std::uint64_t number = collected_++;
+  const std::string stem = stem_of(number);
   if (rank() != 0) {
-    store_->set(stem + std::to_string(rank()),
-                {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)});
-    return {};
+    store_->set(stem + std::to_string(rank()), bytes_of(values));
+    return numbers_of(store_->get(stem + "all"), values.size() * static_cast<std::size_t>(size()));
   }
   std::vector<double> all = values;
   for (int peer = 1; peer < size(); ++peer) {
     const std::string key = stem + std::to_string(peer);
-    const std::string bytes = store_->get(key);
-    std::vector<double> of_peer(values.size());
-    std::memcpy(of_peer.data(), bytes.data(),
-                std::min(bytes.size(), values.size() * sizeof(double)));
+    const std::vector<double> of_peer = numbers_of(store_->get(key), values.size());
     all.insert(all.end(), of_peer.begin(), of_peer.end());
     store_->delete_key(key);
   }
+  store_->set(stem + "all", bytes_of(all));
+  // All have read the one before: they have come here.
+  if (number > 0) store_->delete_key(stem_of(number - 1) + "all");
   return all;
 }
 

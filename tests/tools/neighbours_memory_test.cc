@@ -1,0 +1,87 @@
+// The memory that the bound of dtrun-bench copies, over ranks that are threads.
+#include "bench/neighbours_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <barrier>
+#include <thread>
+#include <vector>
+
+#include "bench/copy_bandwidth.h"
+
+namespace dtrun::bench {
+namespace {
+
+/// What the ranks of one job have in common.
+struct Job {
+  explicit Job(int ranks) : all(ranks), values(static_cast<std::size_t>(ranks)) {}
+  std::barrier<> all;
+  std::vector<std::vector<double>> values;
+};
+
+class ThreadContender : public Contender {
+ public:
+  ThreadContender(Job& job, int rank) : job_(job), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(job_.values.size()); }
+  void prepare(const Call&, const std::vector<Buffers>&) override {}
+  void run(std::size_t) override {}
+  void barrier() override { job_.all.arrive_and_wait(); }
+  std::vector<double> collect(const std::vector<double>& values) override {
+    job_.values[static_cast<std::size_t>(rank_)] = values;
+    barrier();
+    std::vector<double> all;
+    for (const std::vector<double>& one : job_.values)
+      all.insert(all.end(), one.begin(), one.end());
+    barrier();
+    return all;
+  }
+
+ private:
+  Job& job_;
+  const int rank_;
+};
+
+template <typename Body>
+void run_threads(int ranks, const Body& body) {
+  Job job(ranks);
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&job, &body, rank] {
+      ThreadContender contender(job, rank);
+      body(contender);
+    });
+  }
+}
+
+TEST(NeighboursMemoryTest, EachRankReadsWhatTheOneBeforeItHasWritten) {
+  static constexpr std::ptrdiff_t kBytes = 10'000;
+  run_threads(3, [](ThreadContender& contender) {
+    const NeighboursMemory memory(contender, kBytes);
+    ASSERT_TRUE(memory.is_shared());
+    for (int round = 0; round < 3; ++round) {
+      std::fill_n(memory.own(), kBytes, static_cast<std::byte>(10 * round + contender.rank()));
+      contender.barrier();
+      const auto expected = static_cast<std::byte>(10 * round + (contender.rank() + 2) % 3);
+      EXPECT_EQ(std::count(memory.neighbours(), memory.neighbours() + kBytes, expected), kBytes);
+      contender.barrier();
+    }
+  });
+}
+
+TEST(NeighboursMemoryTest, RankZeroIsToldHowFastAllCopy) {
+  run_threads(2, [](ThreadContender& contender) {
+    const double rate = copy_bandwidth(contender, 1 << 20);
+    // Of any machine: between a megabyte and ten terabytes a second.
+    if (contender.rank() == 0) {
+      EXPECT_GT(rate, 1e6);
+      EXPECT_LT(rate, 1e13);
+    } else {
+      EXPECT_EQ(rate, 0);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace dtrun::bench
