@@ -76,7 +76,17 @@ Turns turns_for(const Call& call) {
   return {count, std::max(1, static_cast<int>(calls / count))};
 }
 
-Case redistribution(const std::string& kind, std::int64_t bytes) {
+/// One tensor that moves again and again keeps the move.
+enum class Moved { one_tensor, new_tensors };
+
+/// @param move redistributes the tensor that it gets
+template <typename Move>
+Call call_of(const Tensor& x, Moved moved, Move move) {
+  if (moved == Moved::one_tensor) return [=] { move(x); };
+  return [=] { move(Tensor(x.spec(), x.local())); };
+}
+
+Case redistribution(const std::string& kind, std::int64_t bytes, Moved moved) {
   const DeviceMesh mesh = dist::init_device_mesh("cpu", {dist::get_world_size()});
   const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(bytes / 4)));
   const std::int64_t ranks = mesh.size(), part = side / ranks;
@@ -86,7 +96,8 @@ Case redistribution(const std::string& kind, std::int64_t bytes) {
   const dtensor::Placement to = kind.ends_with("R")   ? dtensor::Placement(Replicate())
                                 : kind.ends_with("1") ? dtensor::Placement(Shard(1))
                                                       : dtensor::Placement(Shard(0));
-  Case result{kind, kind + " " + std::to_string(side), [=] { x.redistribute({to}); }, {}};
+  const auto move = [to](const Tensor& tensor) { tensor.redistribute({to}); };
+  Case result{kind, kind + " " + std::to_string(side), call_of(x, moved, move), {}};
   const LocalTensor local = x.local();
   if (kind == "S0-S1") {
     result.bare = [=] {
@@ -114,7 +125,7 @@ std::vector<int> ranks_from_to(int begin, int end) {
 }
 
 /// Rows of the first half of the ranks go to the second half.
-Case to_other_half(std::int64_t side) {
+Case to_other_half(std::int64_t side, Moved moved) {
   const int ranks = dist::get_world_size(), half = ranks / 2, rank = dist::get_rank();
   const DeviceMesh from("cpu", ranks_from_to(0, half)), to("cpu", ranks_from_to(half, ranks));
   const Tensor x = randn({side, side}, {1}, from, {Shard(0)});
@@ -124,11 +135,12 @@ Case to_other_half(std::int64_t side) {
     if (rank < half) return world.send(local, rank + half);
     world.recv(tensors::empty({side / half, side}), rank - half);
   };
-  return {kToOtherHalf, "", [=] { x.redistribute(to, {Shard(0)}); }, bare};
+  const auto move = [to](const Tensor& tensor) { tensor.redistribute(to, {Shard(0)}); };
+  return {kToOtherHalf, "", call_of(x, moved, move), bare};
 }
 
 /// The first rank has all, and deals out the rows.
-Case from_first(std::int64_t side) {
+Case from_first(std::int64_t side, Moved moved) {
   const int ranks = dist::get_world_size(), rank = dist::get_rank();
   const DeviceMesh from("cpu", {0}), to("cpu", ranks_from_to(0, ranks));
   const Tensor x = randn({side, side}, {1}, from, {Replicate()});
@@ -141,11 +153,12 @@ Case from_first(std::int64_t side) {
     for (int r = 1; r < ranks; ++r) world.send(local.narrow(0, r * part, part), r);
     own.copy_(local.narrow(0, 0, part));
   };
-  return {kFromFirst, "", [=] { x.redistribute(to, {Shard(0)}); }, bare};
+  const auto move = [to](const Tensor& tensor) { tensor.redistribute(to, {Shard(0)}); };
+  return {kFromFirst, "", call_of(x, moved, move), bare};
 }
 
 /// Rows of ranks 0 and 1 become blocks of a grid of four.
-Case to_grid(std::int64_t side) {
+Case to_grid(std::int64_t side, Moved moved) {
   const int rank = dist::get_rank();
   const DeviceMesh from("cpu", ranks_from_to(0, 2)), to = dist::init_device_mesh("cpu", {2, 2});
   const Tensor x = randn({side, side}, {1}, from, {Shard(0)});
@@ -165,14 +178,15 @@ Case to_grid(std::int64_t side) {
     }
     if (rank != 0) world.recv(own, rank / 2);
   };
-  return {kToGrid, "", [=] { x.redistribute(to, {Shard(0), Shard(1)}); }, bare};
+  const auto move = [to](const Tensor& tensor) { tensor.redistribute(to, {Shard(0), Shard(1)}); };
+  return {kToGrid, "", call_of(x, moved, move), bare};
 }
 
-Case crossing(const std::string& kind, std::int64_t bytes) {
+Case crossing(const std::string& kind, std::int64_t bytes, Moved moved) {
   const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(bytes / 4)));
-  Case result = kind == kToOtherHalf ? to_other_half(side)
-                : kind == kFromFirst ? from_first(side)
-                                     : to_grid(side);
+  Case result = kind == kToOtherHalf ? to_other_half(side, moved)
+                : kind == kFromFirst ? from_first(side, moved)
+                                     : to_grid(side, moved);
   result.question = "- " + std::to_string(side);
   return result;
 }
@@ -277,6 +291,7 @@ int main(int argc, char** argv) {
   std::vector<std::string> moves = {"S0-S1",      "S0-R",     "P-S0", "P-R",
                                     kToOtherHalf, kFromFirst, kToGrid};
   std::vector<std::string> dtypes = {"f32", "f64"};
+  bool new_tensors = false;
   CLI::App app("distributed tensors against PyTorch's");
   app.add_option("--torch", python, "a python that imports torch");
   app.add_option("--rounds", rounds);
@@ -284,6 +299,8 @@ int main(int argc, char** argv) {
       ->delimiter(',');
   app.add_option("--sides", sides, "of the matrices that are multiplied; 0: none")->delimiter(',');
   app.add_option("--moves", moves, "which moves")->delimiter(',')->check(CLI::IsMember(moves));
+  app.add_flag("--new", new_tensors,
+               "each move is of a new tensor, which has kept no move: as in a training");
   app.add_option("--dtypes", dtypes, "of the matrices")
       ->delimiter(',')
       ->check(CLI::IsMember(dtypes));
@@ -308,11 +325,13 @@ int main(int argc, char** argv) {
     fmt::print("{:<13}{:>8}{:>12}{:>12}{:>12}{:>8}{:>8}\n", "move", "side", "dtrun us", "bare us",
                "torch us", "bare/", "torch/");
   }
+  const Moved moved = new_tensors ? Moved::new_tensors : Moved::one_tensor;
   for (const std::string& move : moves) {
     const bool crosses = move == kToOtherHalf || move == kFromFirst || move == kToGrid;
     for (const std::int64_t bytes : sizes) {
       if (!is_possible(move, ranks)) continue;
-      compare(crosses ? crossing(move, bytes) : redistribution(move, bytes), rounds, peers);
+      compare(crosses ? crossing(move, bytes, moved) : redistribution(move, bytes, moved), rounds,
+              peers);
     }
   }
   for (const std::string& dtype : dtypes) {
