@@ -49,16 +49,21 @@ bool is_nested(const Layout& layout) {
 /// With those that cut what one of `axes` has cut.
 unsigned with_inner_axes(const Layout& layout, unsigned axes) {
   if (!is_nested(layout)) return axes;
-  unsigned all = axes;
-  for (std::size_t inner = 0; inner < layout.axes(); ++inner) {
-    for (std::size_t outer = 0; outer < layout.axes(); ++outer) {
-      const bool is_inside = layout.is_shard(inner) && contains(axes, outer) &&
-                             layout.is_shard(outer) && layout.dim(inner) == layout.dim(outer) &&
-                             layout.depth(inner) > layout.depth(outer);
-      all |= static_cast<unsigned>(is_inside) << inner;
-    }
+  // For each dim the depth of the outermost one of `axes`.
+  std::array<std::uint8_t, Layout::kMostDims> outermost;
+  outermost.fill(Layout::kMaxAxes);
+  for (unsigned left = axes & axes_that_cut(layout); left != 0; left &= left - 1) {
+    const auto axis = static_cast<std::size_t>(std::countr_zero(left));
+    std::uint8_t& depth = outermost[static_cast<std::size_t>(layout.dim(axis))];
+    depth = std::min(depth, static_cast<std::uint8_t>(layout.depth(axis)));
   }
-  return all;
+  for (unsigned left = axes_that_cut(layout) & ~axes; left != 0; left &= left - 1) {
+    const auto axis = static_cast<std::size_t>(std::countr_zero(left));
+    const bool is_inside =
+        layout.depth(axis) > outermost[static_cast<std::size_t>(layout.dim(axis))];
+    axes |= static_cast<unsigned>(is_inside) << axis;
+  }
+  return axes;
 }
 
 /// A cut that becomes a term of a sum. Of an average it would have to be multiplied.
