@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <fstream>
 #include <set>
 
@@ -253,20 +254,50 @@ TEST(StartTest, RanksReadNothingAndHaveOnlyTheirDescriptors) {
   EXPECT_EQ(result.out, "\n0\n1\n2\n") << result.describe();
 }
 
+/// Of each rank, whether it has a session of its own, where the kernel says that of autogroups.
+std::string sessions_of_ranks(const std::string& enabled, std::size_t ranks) {
+  return testing_support::run_command(
+             {"unshare", "-m", "sh", "-c",
+              "f=$(mktemp) && echo " + enabled +
+                  " > $f && mount --bind $f /proc/sys/kernel/sched_autogroup_enabled && rm $f; " +
+                  "OMP_NUM_THREADS=1 " DTRUN_BINARY " --nproc_per_node=" + std::to_string(ranks) +
+                  " sh -c 'set -- $$ $(cat /proc/$$/stat); "
+                  "[ $1 = $7 ] && echo own || echo shared'"})
+      .out;
+}
+
+std::string repeated_line(std::size_t count, const std::string& line) {
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i) text += line + "\n";
+  return text;
+}
+
 // Where the kernel shares the CPUs among sessions first, ranks in one would get a fourth together
 // of what four hogs outside get.
 TEST(StartTest, RanksHaveSessionsOfTheirOwnWhereTheKernelSharesTheCpusAmongSessions) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root's rights to show dtrun another /proc/sys";
-  const auto sessions = [](const std::string& enabled) {
-    return testing_support::run_command(
-        {"unshare", "-m", "sh", "-c",
-         "f=$(mktemp) && echo " + enabled +
-             " > $f && mount --bind $f /proc/sys/kernel/sched_autogroup_enabled && rm $f; " +
-             "OMP_NUM_THREADS=1 " DTRUN_BINARY " --nproc_per_node=2 sh -c "
-             "'set -- $$ $(cat /proc/$$/stat); [ $1 = $7 ] && echo own || echo shared'"});
-  };
-  EXPECT_EQ(sessions("1").out, "own\nown\n");
-  EXPECT_EQ(sessions("0").out, "shared\nshared\n");
+  const std::size_t cpus = base::allowed_cpus().size();
+  EXPECT_EQ(sessions_of_ranks("1", cpus), repeated_line(cpus, "own"));
+  EXPECT_EQ(sessions_of_ranks("0", cpus), repeated_line(cpus, "shared"));
+}
+
+// One that waits for another yields to its session alone.
+TEST(StartTest, RanksThatShareCpusHaveOneSession) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root's rights to show dtrun another /proc/sys";
+  const std::size_t ranks = base::allowed_cpus().size() + 1;
+  EXPECT_EQ(sessions_of_ranks("1", ranks), repeated_line(ranks, "shared"));
+}
+
+TEST(StartTest, TheSessionOfRanksThatShareCpusGetsAsMuchAsOneForEachWould) {
+  std::string enabled;
+  std::getline(std::ifstream("/proc/sys/kernel/sched_autogroup_enabled"), enabled);
+  if (enabled != "1") GTEST_SKIP() << "needs autogroups";
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root's rights to raise a session's nice value";
+  const std::size_t ranks = base::allowed_cpus().size() + 1;
+  const CommandResult result = run_dtrun({"--nproc_per_node=" + std::to_string(ranks), "sh", "-c",
+                                          "set -- $(cat /proc/$$/autogroup); echo $3"});
+  const long steps = std::lround(std::log(ranks) / std::log(1.25));
+  EXPECT_EQ(result.out, repeated_line(ranks, std::to_string(-steps))) << result.describe();
 }
 
 TEST(StartTest, StandardStreamsThatAreClosedDoNotBecomeSomethingElse) {

@@ -3,7 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
+
+#include "dtrun/base/cpu_list.h"
+#include "dtrun/base/cpu_quota.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -11,17 +15,40 @@ namespace {
 // More at once are no faster: the exec of the first is over by then.
 constexpr std::size_t kAtOnce = 8;
 
+/// That the ranks have together.
+double cpus() {
+  const auto allowed = static_cast<double>(base::allowed_cpus().size());
+  const std::optional<base::CpuQuota> quota = base::cpu_quota();
+  return quota ? std::min(quota->cpus, allowed) : allowed;
+}
+
+/// Where it is refused (it needs CAP_SYS_NICE), the session stays what others are.
+void weigh_own_session(int programs) {
+  // A step of nice is a quarter more; the nearest one. Without std::log(), because libm is static.
+  constexpr double kStep = 1.25, kHalfStep = 1.118;
+  constexpr int kMostSteps = 20;
+  int steps = 0;
+  for (double weight = kHalfStep; weight < programs && steps < kMostSteps; weight *= kStep) ++steps;
+  const std::string nice = std::to_string(-steps);
+  const base::UniqueFd fd(::open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC));
+  if (fd && ::write(fd.get(), nice.data(), nice.size()) < 0) return;
+}
+
 }  // namespace
 
 // Where the kernel schedules sessions (sched_autogroup_enabled, see sched(7)), the CPUs are shared
 // among sessions first, and among the processes of each then: ranks in one session would get
-// together what any other session gets.
-base::ChildSetup::Group RankBirths::usual_group() {
+// together what any other session gets. But a rank that yields (sched_yield) yields to its own
+// session only. Where ranks share CPUs, one that waits for another must let that one run: so they
+// have one session, which gets as much as one for each would, where the kernel allows that.
+base::ChildSetup::Group RankBirths::usual_group(int ranks) {
   const base::UniqueFd fd(::open("/proc/sys/kernel/sched_autogroup_enabled", O_RDONLY | O_CLOEXEC));
   char digit = '0';
   const bool sessions_share = fd && ::read(fd.get(), &digit, 1) == 1 && digit == '1';
-  return sessions_share ? base::ChildSetup::Group::kSession
-                        : base::ChildSetup::Group::kProcessGroup;
+  if (!sessions_share) return base::ChildSetup::Group::kProcessGroup;
+  if (ranks <= cpus()) return base::ChildSetup::Group::kSession;
+  weigh_own_session(ranks);
+  return base::ChildSetup::Group::kProcessGroup;
 }
 
 rendezvous::WorkerEnv RankBirths::worker_env(int local_rank) const {

@@ -21,8 +21,9 @@ class RankBirths {
   using OnBorn = std::function<void(int local_rank, base::ChildProcess)>;
 
   /// The group of a rank without a terminal of its own: a process group, or, where ranks get as
-  /// much of the CPUs as other processes do only so, a session.
-  static base::ChildSetup::Group usual_group();
+  /// much of the CPUs as other processes do only so, a session. Called by the guard, whose session
+  /// the ranks are in otherwise. @param ranks of this guard
+  static base::ChildSetup::Group usual_group(int ranks);
 
   /// What the ranks of a round have in common.
   struct Place {

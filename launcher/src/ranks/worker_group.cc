@@ -96,7 +96,7 @@ WorkerGroup::WorkerGroup(const GroupSurroundings& surroundings, base::EventLoop:
       relay_(surroundings.relay),
       stdin_copies_(surroundings.stdin_copies),
       on_end_(std::move(on_end)),
-      rank_group_(RankBirths::usual_group()),
+      rank_group_(RankBirths::usual_group(plan_.local_ranks)),
       page_(rendezvous::JobPage::create(plan_.local_ranks, FlightFiles::history_plan(plan_))),
       flights_({plan_, errors_, output_, link_, page_}),
       leftovers_(loop_, containment_),
