@@ -85,6 +85,11 @@ TEST_F(DtrunBenchTest, EveryDtypeAndEveryOpIsExact) {
     pairs.emplace_back(dtype, "sum");
   for (const char* op : {"prod", "min", "max", "avg"})
     for (const char* dtype : {"bf16", "u8"}) pairs.emplace_back(dtype, op);
+  for (const char* op : {"max", "prod"}) pairs.emplace_back("bool", op);
+  for (const char* op : {"band", "bor", "bxor"})
+    for (const char* dtype : {"i8", "bool"}) pairs.emplace_back(dtype, op);
+  for (const char* dtype : {"f32", "bf16"}) pairs.emplace_back(dtype, "premul_sum");
+  pairs.emplace_back("i8", "min");
   for (const auto& [dtype, op] : pairs) {
     const CommandResult result =
         bench(3, {"collectives", "all_reduce", "reduce", "reduce_scatter", "-n", "1", "-w", "0",
@@ -92,6 +97,9 @@ TEST_F(DtrunBenchTest, EveryDtypeAndEveryOpIsExact) {
     EXPECT_EQ(result.exit_code, 0) << dtype << " " << op << "\n" << result.describe();
     EXPECT_THAT(result.out, HasSubstr("# wrong elements: 0\n")) << dtype << " " << op;
   }
+  const CommandResult moved =
+      bench(3, {"collectives", "all_gather", "broadcast", "-n", "1", "-e", "64", "-d", "bool"});
+  EXPECT_EQ(moved.exit_code, 0) << moved.describe();
 }
 
 TEST_F(DtrunBenchTest, RanksOfOneMachineAreMeasuredAsIfOnSeveral) {
@@ -203,6 +211,52 @@ TEST_F(DtrunBenchTest, AnotherBackendIsMeasuredAlike) {
       bench(2, {"collectives", "--backend", "gloo", "-n", "1", "-w", "0", "-e", "4K", "-f", "512"});
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_THAT(result.out, AllOf(HasSubstr("backend gloo"), HasSubstr("# wrong elements: 0\n")));
+}
+
+TEST_F(DtrunBenchTest, SeveralBackendsAreMeasuredInOneRun) {
+  if (!collectives::is_backend_available("gloo")) GTEST_SKIP() << "no gloo here (libgloo-dev)";
+  const CommandResult result = bench(2, {"collectives", "--backend",
+                                         "gloo,cpu",    "all_reduce",
+                                         "all_gather",  "-n",
+                                         "1",           "-w",
+                                         "0",           "-e",
+                                         "4K",          "-f",
+                                         "512",         "--machine-ranks",
+                                         "1",           "--json",
+                                         path("j"),     "--csv",
+                                         path("c"),     "--svg",
+                                         path("s")});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.out, AllOf(HasSubstr("# all_gather: 2 ranks, backend gloo"),
+                                HasSubstr("# all_gather: 2 ranks, backend cpu"),
+                                HasSubstr("# wrong elements: 0\n")));
+  EXPECT_EQ(base::read_json_file(path("j")).at("backend").as_string(), "gloo,cpu");
+  std::map<std::string, int> rows_of;
+  for (const boost::json::value& row : rows("j"))
+    ++rows_of[std::string(row.at("backend").as_string())];
+  EXPECT_EQ(rows_of, (std::map<std::string, int>{{"gloo", 4}, {"cpu", 4}}));
+  EXPECT_THAT(content("c"),
+              AllOf(HasSubstr("all_reduce,gloo,2,8,"), HasSubstr("gather,cpu,2,4096")));
+  const std::string svg = content("s");
+  EXPECT_THAT(svg, AllOf(HasSubstr("class=\"line l0\""), HasSubstr("class=\"line l1\""),
+                         HasSubstr("<title>gloo, 4 KiB: "), HasSubstr("<title>cpu, 4 KiB: ")));
+}
+
+TEST_F(DtrunBenchTest, ABackendOfAPluginIsMeasuredBesideOthers) {
+  const CommandResult result =
+      bench(2, {"collectives", "--plugin", STORE_PLUGIN, "--backend", "store,cpu", "all_reduce",
+                "broadcast", "-n", "1", "-w", "0", "-e", "4K", "-f", "512"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.out, AllOf(HasSubstr("# broadcast: 2 ranks, backend store"),
+                                HasSubstr("# wrong elements: 0\n")));
+  const CommandResult lacking =
+      bench(2, {"collectives", "--plugin", STORE_PLUGIN, "--backend", "store", "all_gather"});
+  EXPECT_NE(lacking.exit_code, 0);
+  EXPECT_THAT(lacking.err, HasSubstr("backend 'store' has no all_gather"));
+  if (std::string(DTRUN_STEPPED_CLOCK).empty()) return;
+  const CommandResult no_plugin = bench(2, {"collectives", "--plugin", DTRUN_STEPPED_CLOCK});
+  EXPECT_EQ(no_plugin.exit_code, 64) << no_plugin.describe();
+  EXPECT_THAT(no_plugin.err, HasSubstr("it defines no dtrun_register_backends"));
 }
 
 // RANK is not set there: dtrun-bench learns its rank from MPI.
@@ -341,8 +395,11 @@ TEST_F(DtrunBenchTest, WhatMakesNoSenseIsNamedWithTheRemedy) {
       {{"collectives", "-e", "99999999999999999999"}, "is no size"},
       {{"collectives", "-b", "2", "-e", "1"}, "--minbytes=2 is more than --maxbytes=1"},
       {{"collectives", "-i", "1"}, "--stepbytes=1 is too little"},
-      {{"collectives", "-o", "add"}, "one of sum, prod, min, max, avg"},
-      {{"collectives", "-d", "bool"}, "one of f64, f32, f16, bf16, i64, i32, i16, i8, u8"},
+      {{"collectives", "-o", "add"},
+       "one of sum, prod, min, max, avg, band, bor, bxor, premul_sum"},
+      {{"collectives", "-d", "c64"}, "one of f64, f32, f16, bf16, i64, i32, i16, i8, u8, bool"},
+      {{"collectives", "-d", "bool", "-o", "avg"}, "--op=avg has no meaning for bool"},
+      {{"collectives", "-o", "bor"}, "--op=bor has no meaning for f32"},
       {{"collectives", "-r", "2"}, "they are 0 to 1"},
       {{"collectives", "-n", "0"}, "--iters"},
       {{"collectives", "--json", "-", "--csv", "-"}, "only one of"},
@@ -350,6 +407,8 @@ TEST_F(DtrunBenchTest, WhatMakesNoSenseIsNamedWithTheRemedy) {
       {{"collectives", "--json", path("no/j")}, "no/j"},
       {{"collectives", "--backend", "smoke"}, "smoke"},
       {{"collectives", "--backend", "gloo", "--machine-ranks", "1"}, "leave out one of the two"},
+      {{"collectives", "--backend", "cpu,smoke"}, "smoke"},
+      {{"collectives", "--plugin", path("no.so")}, "no.so cannot be used"},
       {{"collectives", "--machine-ranks", "0"}, "--machine-ranks"},
       {{"collectives", "--backend", "gloo", "--shared-memory"}, "leave out one of the two"},
       {{"tune"}, "FILE is required"},

@@ -47,6 +47,7 @@ int main(int argc, char** argv) {
   if (argc != 3) return 64;
   const runtime::Worker worker = runtime::init();
   Spoilt spoilt(worker, argv[1]);
+  bench::Contender* const contenders[] = {&spoilt};
   return bench::exit_code_of(bench::measure_collectives({.operations = {"all_gather"},
                                                          .least_bytes = 4096,
                                                          .most_bytes = 4096,
@@ -54,5 +55,5 @@ int main(int argc, char** argv) {
                                                          .warmup = 2,
                                                          .calls = 1,
                                                          .json = argv[2]},
-                                                        spoilt));
+                                                        contenders));
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cstdio>
@@ -11,12 +12,11 @@
 #include <map>
 
 #include "bench/copy_bandwidth.h"
-#include "bench/group_contender.h"
+#include "bench/joined_backends.h"
 #include "bench/plot.h"
 #include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/json.h"
-#include "dtrun/runtime/worker.h"
 
 namespace dtrun::bench {
 namespace {
@@ -35,23 +35,21 @@ DType parse_type(const std::string& name) {
   const auto found = kOfNcclTests.find(name);
   if (found != kOfNcclTests.end()) return found->second;
   try {
-    if (const DType dtype = tensors::parse_dtype(name); dtype != DType::boolean) return dtype;
+    return tensors::parse_dtype(name);
   } catch (const Error&) {
+    throw Error(ErrorCode::kUsage, fmt::format("--datatype={} is none that is measured", name), "",
+                "one of f64, f32, f16, bf16, i64, i32, i16, i8, u8, bool");
   }
-  throw Error(ErrorCode::kUsage, fmt::format("--datatype={} is none that is measured", name), "",
-              "one of f64, f32, f16, bf16, i64, i32, i16, i8, u8");
 }
 
 ReduceOp parse_reduction(const std::string& name) {
-  static const std::map<std::string, ReduceOp> kOps = {{"sum", ReduceOp::sum},
-                                                       {"prod", ReduceOp::product},
-                                                       {"min", ReduceOp::min},
-                                                       {"max", ReduceOp::max},
-                                                       {"avg", ReduceOp::avg}};
-  const auto found = kOps.find(name);
-  if (found != kOps.end()) return found->second;
-  throw Error(ErrorCode::kUsage, fmt::format("--op={} is none that is measured", name), "",
-              "one of sum, prod, min, max, avg");
+  if (name == "prod") return ReduceOp::product;  // nccl-tests' word
+  try {
+    return collectives::parse_reduce_op(name);
+  } catch (const Error&) {
+    throw Error(ErrorCode::kUsage, fmt::format("--op={} is none that is measured", name), "",
+                "one of sum, prod, min, max, avg, band, bor, bxor, premul_sum");
+  }
 }
 
 /// "8", "64K", "1M", "2GiB": powers of 1024.
@@ -118,25 +116,39 @@ void check_files(const CollectivesOptions& options) {
                 "it takes the place of the table on standard output");
 }
 
+/// The backend cpu alone can do what the option asks for. @throws Error
+void check_backends(const CollectivesOptions& options) {
+  if (std::ranges::find(options.backends, "cpu") != options.backends.end()) return;
+  const std::string names = fmt::format("{}", fmt::join(options.backends, ","));
+  if (options.machine_ranks > 0)
+    throw Error(ErrorCode::kUsage, fmt::format("--machine-ranks is not for the backend {}", names),
+                "the backend cpu alone shares memory between ranks", "leave out one of the two");
+  if (options.shared_memory)
+    throw Error(ErrorCode::kUsage, fmt::format("--shared-memory is not for the backend {}", names),
+                "the backend cpu alone has such memory", "leave out one of the two");
+}
+
 /// All that can be wrong whatever the job is. @throws Error
 Call call_of(const CollectivesOptions& options) {
   const std::vector<Operation> operations = operations_of(options);
   sizes_of(options);
   check_files(options);
-  if (options.machine_ranks > 0 && options.backend != "cpu")
-    throw Error(ErrorCode::kUsage,
-                fmt::format("--machine-ranks is not for the backend {}", options.backend),
-                "the backend cpu alone shares memory between ranks", "leave out one of the two");
-  if (options.shared_memory && options.backend != "cpu")
-    throw Error(ErrorCode::kUsage,
-                fmt::format("--shared-memory is not for the backend {}", options.backend),
-                "the backend cpu alone has such memory", "leave out one of the two");
+  check_backends(options);
   if (!options.svg.empty() && operations == std::vector{Operation::barrier})
     throw Error(ErrorCode::kUsage, "--svg has nothing to draw", "a barrier moves no bytes",
                 "name another operation, too");
-  return {.dtype = parse_type(options.dtype),
-          .reduction = parse_reduction(options.reduction),
-          .root = options.root};
+  const Call call{.dtype = parse_type(options.dtype),
+                  .reduction = parse_reduction(options.reduction),
+                  .root = options.root};
+  if (std::ranges::any_of(operations, reduces) &&
+      !collectives::reduce_op_supports(call.reduction, call.dtype))
+    throw Error(ErrorCode::kUsage,
+                fmt::format("--op={} has no meaning for {}", options.reduction,
+                            tensors::dtype_short_name(call.dtype)),
+                "avg is not for bool; band, bor and bxor are for integers and bool; premul_sum is "
+                "for floating point",
+                "another --op or --datatype, or operations that reduce nothing");
+  return call;
 }
 
 /// What must fit the job. @throws Error
@@ -170,16 +182,38 @@ std::vector<Call> calls_of(const CollectivesOptions& options, Call call, int ran
   return calls;
 }
 
-}  // namespace
+ReportRow measured_row(const Call& call, Contender& contender, const Sampling& sampling) {
+  const int ranks = contender.size();
+  ReportRow row{.call = call, .ranks = ranks, .measured = measure(contender, call, sampling)};
+  if (has_bound(call, ranks)) row.copy_bandwidth = copy_bandwidth(contender, row.bytes());
+  return row;
+}
 
-void add_options(CLI::App& app, CollectivesOptions& options) {
+std::uint64_t wrong_elements(std::span<const Report> reports) {
+  std::uint64_t sum = 0;
+  for (const Report& report : reports) sum += report.wrong();
+  return sum;
+}
+
+std::string names_of_all() {
   std::string names;
   for (const Operation operation : all_operations())
     names += (names.empty() ? "" : ", ") + std::string(operation_name(operation));
-  app.add_option("OPERATION", options.operations, names + "; none: all of them");
-  app.add_option("--backend", options.backend, "cpu, gloo, mpi, nccl or staged")
-      ->type_name("NAME")
-      ->capture_default_str();
+  return names;
+}
+
+}  // namespace
+
+void add_options(CLI::App& app, CollectivesOptions& options) {
+  app.add_option("OPERATION", options.operations, names_of_all() + "; none: all of them");
+  app.add_option("--backend", options.backends,
+                 "cpu, gloo, mpi, nccl, staged or one of the plugin's; of several in turns")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("NAME,...")
+      ->default_str("cpu");
+  app.add_option("--plugin", options.plugin, "a shared library that registers backends")
+      ->type_name("FILE");
   app.add_option(
          "--machine-ranks", options.machine_ranks,
          "only each N ranks share memory, as if on a machine of their own; 1: all go by TCP")
@@ -203,10 +237,12 @@ void add_options(CLI::App& app, CollectivesOptions& options) {
           ->type_name("N")
           ->capture_default_str();
   bytes("-i,--stepbytes", options.step, "or so many bytes more")->excludes(factor);
-  app.add_option("-o,--op", options.reduction, "sum, prod, min, max or avg")
+  app.add_option("-o,--op", options.reduction,
+                 "sum, prod, min, max, avg, band, bor, bxor or premul_sum")
       ->type_name("REDOP")
       ->capture_default_str();
-  app.add_option("-d,--datatype", options.dtype, "f64, f32, f16, bf16, i64, i32, i16, i8 or u8")
+  app.add_option("-d,--datatype", options.dtype,
+                 "f64, f32, f16, bf16, i64, i32, i16, i8, u8 or bool")
       ->type_name("DTYPE")
       ->capture_default_str();
   app.add_option("-r,--root", options.root, "of reduce, broadcast, gather and scatter")
@@ -233,45 +269,50 @@ void add_options(CLI::App& app, CollectivesOptions& options) {
   app.add_option("--json", options.json, "what was measured; -: to standard output, no table")
       ->type_name("FILE");
   app.add_option("--csv", options.csv, "the same, a line per row")->type_name("FILE");
-  app.add_option("--svg", options.svg, "a plot of busbw over size")->type_name("FILE");
+  app.add_option("--svg", options.svg, "a plot of busbw over size, a line for each backend")
+      ->type_name("FILE");
 }
 
-Report measure_collectives(const CollectivesOptions& options, Contender& contender) {
-  const int ranks = contender.size();
+std::vector<Report> measure_collectives(const CollectivesOptions& options,
+                                        std::span<Contender* const> contenders) {
+  const int ranks = contenders.front()->size();
   Call call = call_of(options);
   check_ranks(options, ranks);
   const Sampling sampling{.samples = options.samples,
                           .warmup = options.warmup,
                           .calls = options.calls,
                           .check = options.check == 1 ? Check::results : Check::nothing};
-  const bool tells = contender.rank() == 0 && prints_table(options);
-  Report report{.backend = options.backend,
-                .device = contender.device().to_string(),
-                .ranks = ranks,
-                .check = sampling.check,
-                .rows = {}};
+  const bool is_first = contenders.front()->rank() == 0;
+  const bool tells = is_first && prints_table(options);
+  std::vector<Report> reports;
+  for (std::size_t i = 0; i < contenders.size(); ++i)
+    reports.push_back({.backend = options.backends[i],
+                       .device = contenders[i]->device().to_string(),
+                       .ranks = ranks,
+                       .check = sampling.check,
+                       .rows = {}});
   for (const Operation operation : operations_of(options)) {
     if (operation == Operation::send_recv && ranks == 1) {
       if (tells) fmt::print("# send_recv: left out, one rank has nobody to send to\n");
       continue;
     }
     call.operation = operation;
-    if (tells) fmt::print("{}", table_head(report, call));
-    for (const Call& next : calls_of(options, call, ranks)) {
-      ReportRow row{.call = next, .ranks = ranks, .measured = {}};
-      row.measured = measure(contender, next, sampling);
-      if (has_bound(next, ranks)) row.copy_bandwidth = copy_bandwidth(contender, row.bytes());
-      if (tells) fmt::print("{}", table_line(report, row));
-      std::fflush(stdout);
-      report.rows.push_back(std::move(row));
+    for (std::size_t i = 0; i < contenders.size(); ++i) {
+      if (tells) fmt::print("{}", table_head(reports[i], call));
+      for (const Call& next : calls_of(options, call, ranks)) {
+        reports[i].rows.push_back(measured_row(next, *contenders[i], sampling));
+        if (tells) fmt::print("{}", table_line(reports[i], reports[i].rows.back()));
+        std::fflush(stdout);
+      }
     }
   }
-  if (contender.rank() != 0) return report;
-  write(options.json, json_of(report));
-  write(options.csv, csv_of(report));
-  if (!options.svg.empty()) write(options.svg, svg_of({&report, 1}));
-  if (tells && report.check == Check::results) fmt::print("# wrong elements: {}\n", report.wrong());
-  return report;
+  if (!is_first) return reports;
+  write(options.json, json_of(reports));
+  write(options.csv, csv_of(reports));
+  if (!options.svg.empty()) write(options.svg, svg_of(reports));
+  if (tells && sampling.check == Check::results)
+    fmt::print("# wrong elements: {}\n", wrong_elements(reports));
+  return reports;
 }
 
 std::string machine_of_rank(int machine_ranks) {
@@ -283,19 +324,18 @@ std::string machine_of_rank(int machine_ranks) {
   return fmt::format("machine {}", rank / machine_ranks);
 }
 
-int exit_code_of(const Report& report) {
-  return report.wrong() == 0 ? 0 : 1;
+int exit_code_of(std::span<const Report> reports) {
+  return wrong_elements(reports) == 0 ? 0 : 1;
 }
 
 int run_collectives(const CollectivesOptions& options) {
   call_of(options);  // before anybody waits for the others
-  const runtime::Worker worker = runtime::init(
-      {.backend = options.backend, .machine = machine_of_rank(options.machine_ranks)});
+  if (!options.plugin.empty()) load_plugin(options.plugin);
+  const JoinedBackends joined(options.backends, machine_of_rank(options.machine_ranks));
   std::shared_ptr<tensors::HostAllocator> memory;
   std::optional<tensors::HostAllocatorScope> scope;
-  if (options.shared_memory) scope.emplace(*(memory = worker.world().shared_memory()));
-  GroupContender contender(worker.world(), worker.store(), worker.device());
-  return exit_code_of(measure_collectives(options, contender));
+  if (options.shared_memory) scope.emplace(*(memory = joined.shared_memory()));
+  return exit_code_of(measure_collectives(options, joined.contenders()));
 }
 
 }  // namespace dtrun::bench

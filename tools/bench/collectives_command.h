@@ -1,6 +1,7 @@
 // `dtrun-bench collectives`: its options, and the run over any Contender.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,11 @@ class App;
 namespace dtrun::bench {
 
 struct CollectivesOptions {
-  std::vector<std::string> operations;  ///< empty: all
-  std::string backend = "cpu";
-  int machine_ranks = 0;       ///< each so many share memory; 0: all of a machine
-  bool shared_memory = false;  ///< the tensors lie there
+  std::vector<std::string> operations;          ///< empty: all
+  std::vector<std::string> backends = {"cpu"};  ///< measured in turns
+  std::string plugin = {};                      ///< that registers some of them
+  int machine_ranks = 0;                        ///< each so many share memory; 0: all of a machine
+  bool shared_memory = false;                   ///< the tensors lie there
   std::size_t least_bytes = 8;
   std::size_t most_bytes = 16 << 20;
   std::size_t factor = 8;
@@ -37,17 +39,19 @@ struct CollectivesOptions {
 void add_options(CLI::App& app, CollectivesOptions& options);
 
 /// Measures all that was asked for and, on rank 0, prints the table as it grows and writes the
-/// files. Collective.
-/// @return rank 0's report; the others' has no measurements
+/// files. Collective. @param contenders one for each backend, of the same ranks; they take turns at
+/// each operation
+/// @return rank 0's reports, one for each contender; the others' have no measurements
 /// @throws base::Error kUsage for options that make no sense, on all ranks
-Report measure_collectives(const CollectivesOptions& options, Contender& contender);
+std::vector<Report> measure_collectives(const CollectivesOptions& options,
+                                        std::span<Contender* const> contenders);
 
 /// Of --machine-ranks, for runtime::InitOptions: the same text for each so many ranks, by RANK of
 /// the environment. @param machine_ranks 0: "", which is no simulation
 std::string machine_of_rank(int machine_ranks);
 
 /// 1 where results were wrong.
-int exit_code_of(const Report& report);
+int exit_code_of(std::span<const Report> reports);
 
 /// dtrun-bench collectives: joins the job, measures. @return the exit code
 int run_collectives(const CollectivesOptions& options);

@@ -25,6 +25,8 @@ int exact_limit(DType dtype) {
       return 32767;
     case DType::u8:
       return 255;
+    case DType::boolean:
+      return 1;
     case DType::bf16:
       return 256;
     case DType::f16:
@@ -40,10 +42,51 @@ std::uint64_t mixed(std::uint64_t index, std::uint64_t rank) {
   return value ^ (value >> 31);
 }
 
+/// A pattern's element where nothing is summed up, as far as the dtype holds it.
+double plain_term(DType dtype, std::size_t index, std::uint64_t rank) {
+  const auto values = static_cast<std::uint64_t>(exact_limit(dtype)) + 1;
+  return static_cast<double>(mixed(index, rank) % std::min<std::uint64_t>(200, values));
+}
+
+/// What combines bits: band, bor or bxor, also where bools are concerned; sum: none of them.
+ReduceOp bits_of(const Call& call) {
+  switch (call.reduction) {
+    case ReduceOp::band:
+    case ReduceOp::bor:
+    case ReduceOp::bxor:
+      return call.reduction;
+    case ReduceOp::product:
+    case ReduceOp::min:
+      return call.dtype == DType::boolean ? ReduceOp::band : ReduceOp::sum;
+    default:
+      return call.dtype == DType::boolean ? ReduceOp::bor : ReduceOp::sum;
+  }
+}
+
+/// Of an or each bit comes from one rank, and of an and one rank lacks it: where each had bits of
+/// its own, those of many ranks would nearly always come to all ones, or to all zeros.
+std::uint64_t bits_term(ReduceOp bits, DType dtype, std::size_t index, std::uint64_t rank,
+                        int ranks) {
+  const int width = dtype == DType::boolean ? 1 : 7;
+  if (bits == ReduceOp::bxor) return mixed(index, rank) % (1U << width);
+  const std::uint64_t result = mixed(index, 0);
+  std::uint64_t given = 0;
+  for (int bit = 0; bit < width; ++bit) {
+    const bool is_given =
+        (result >> bit & 1) != 0 &&
+        mixed(index, static_cast<std::uint64_t>(bit) + 1) % static_cast<std::uint64_t>(ranks) ==
+            rank;
+    given |= static_cast<std::uint64_t>(is_given != (bits == ReduceOp::band)) << bit;
+  }
+  return given;
+}
+
 /// The element of a rank's pattern.
 double term(const Call& call, std::size_t index, int rank, int ranks) {
   const auto number = static_cast<std::uint64_t>(rank);
-  if (!reduces(call.operation)) return static_cast<double>(mixed(index, number) % 200);
+  if (!reduces(call.operation)) return plain_term(call.dtype, index, number);
+  if (const ReduceOp bits = bits_of(call); bits != ReduceOp::sum)
+    return static_cast<double>(bits_term(bits, call.dtype, index, number, ranks));
   switch (call.reduction) {
     case ReduceOp::product:  // at most four factors are not 1
       return (index + number) % static_cast<std::size_t>(ranks) < 4 ? 2 : 1;
@@ -54,21 +97,35 @@ double term(const Call& call, std::size_t index, int rank, int ranks) {
       const double step = has_neighbour ? (rank % 2 == 0 ? 1 : -1) : 0;
       return (mixed(index, 0) % 2 == 0 ? 2 : 4) + step;
     }
-    case ReduceOp::sum: {
+    case ReduceOp::sum:
+    case ReduceOp::premul_sum: {
       // Where there are more ranks than the dtype counts, some give nothing to this element.
       const int limit = exact_limit(call.dtype);
       const auto every = static_cast<std::uint64_t>((ranks + limit - 1) / limit);
       const auto most = static_cast<std::uint64_t>(std::clamp(limit / ranks, 1, 100));
-      return (index + number) % every == 0 ? 1 + static_cast<double>(mixed(index, number) % most)
-                                           : 0;
+      const double value =
+          (index + number) % every == 0 ? 1 + static_cast<double>(mixed(index, number) % most) : 0;
+      return call.reduction == ReduceOp::sum ? value : value / premul_factor(rank);
     }
     default:
-      return static_cast<double>(mixed(index, number) % 200);
+      return plain_term(call.dtype, index, number);
   }
 }
 
-double combine(ReduceOp reduction, double left, double right) {
-  switch (reduction) {
+double combine(const Call& call, double left, double right) {
+  const auto left_bits = static_cast<std::uint64_t>(left);
+  const auto right_bits = static_cast<std::uint64_t>(right);
+  switch (bits_of(call)) {
+    case ReduceOp::band:
+      return static_cast<double>(left_bits & right_bits);
+    case ReduceOp::bor:
+      return static_cast<double>(left_bits | right_bits);
+    case ReduceOp::bxor:
+      return static_cast<double>(left_bits ^ right_bits);
+    default:
+      break;
+  }
+  switch (call.reduction) {
     case ReduceOp::product:
       return left * right;
     case ReduceOp::min:
@@ -108,12 +165,13 @@ Contents::Contents(const Call& call, int rank, int ranks)
     std::vector<double> values(kPeriod);
     for (std::size_t i = 0; i < kPeriod; ++i) values[i] = term(call, i, r, ranks);
     patterns_.push_back(bytes_of(values, call.dtype));
+    if (reduces(call.operation) && call.reduction == ReduceOp::premul_sum)
+      for (double& value : values) value *= premul_factor(r);
     if (r == 0) {
       result = values;
       continue;
     }
-    for (std::size_t i = 0; i < kPeriod; ++i)
-      result[i] = combine(call.reduction, result[i], values[i]);
+    for (std::size_t i = 0; i < kPeriod; ++i) result[i] = combine(call, result[i], values[i]);
   }
   if (reduces(call.operation) && call.reduction == ReduceOp::avg)
     for (double& value : result) value /= ranks;

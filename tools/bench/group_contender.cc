@@ -30,6 +30,7 @@ GroupContender::GroupContender(collectives::ProcessGroup group,
 
 void GroupContender::prepare(const Call& call, const std::vector<Buffers>& buffers) {
   call_ = call;
+  reduction_ = options_of(call);
   buffers_ = buffers;
   parts_.assign(buffers.size(), {});
   messages_.clear();
@@ -50,15 +51,21 @@ void GroupContender::prepare(const Call& call, const std::vector<Buffers>& buffe
   }
 }
 
+collectives::CallOptions GroupContender::options_of(const Call& call) const {
+  collectives::CallOptions options;
+  if (call.reduction == collectives::ReduceOp::premul_sum) options.factor = premul_factor(rank());
+  return options;
+}
+
 void GroupContender::run(std::size_t buffer) {
   const LocalTensor& input = buffers_[buffer].input;
   const LocalTensor& output = buffers_[buffer].output;
   switch (call_.operation) {
     case Operation::all_reduce:
-      group_.all_reduce(output, call_.reduction);
+      group_.all_reduce(output, call_.reduction, reduction_);
       return;
     case Operation::reduce:
-      group_.reduce(output, call_.root, call_.reduction);
+      group_.reduce(output, call_.root, call_.reduction, reduction_);
       return;
     case Operation::broadcast:
       group_.broadcast(output, call_.root);
@@ -67,7 +74,7 @@ void GroupContender::run(std::size_t buffer) {
       group_.all_gather_into_tensor(output, input);
       return;
     case Operation::reduce_scatter:
-      group_.reduce_scatter_tensor(output, input, call_.reduction);
+      group_.reduce_scatter_tensor(output, input, call_.reduction, reduction_);
       return;
     case Operation::all_to_all:
       group_.all_to_all_single(output, input);

@@ -28,11 +28,14 @@ class GroupContender : public Contender {
  private:
   using Tensors = std::vector<tensors::LocalTensor>;
 
+  collectives::CallOptions options_of(const Call& call) const;
+
   collectives::ProcessGroup group_;
   std::shared_ptr<rendezvous::Store> store_;
   tensors::Device device_;
   std::uint64_t collected_ = 0;
   Call call_;
+  collectives::CallOptions reduction_;  ///< of a call that reduces
   std::vector<Buffers> buffers_;
   std::vector<Tensors> parts_;  ///< of gather's outputs and scatter's inputs, per buffer
   /// Of send_recv, likewise: a program that exchanges in a loop keeps them, too.

@@ -47,6 +47,11 @@ Call call_of_size(Call call, std::size_t bytes, int ranks);
 
 bool reduces(Operation operation);
 bool has_root(Operation operation);
+/// What a rank's elements are multiplied by in a premul_sum: the ranks' factors differ, and are
+/// powers of two, so that the products are exact.
+constexpr double premul_factor(int rank) {
+  return rank % 2 == 0 ? 2 : 0.5;
+}
 /// The result lies where the input was.
 bool is_in_place(Operation operation);
 std::size_t input_count(const Call& call, int rank, int ranks);

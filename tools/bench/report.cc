@@ -25,6 +25,36 @@ std::string wrong_of(const Report& report, const ReportRow& row, std::string_vie
                                         : std::string(unchecked);
 }
 
+std::string json_row(const Report& report, const ReportRow& row) {
+  const Words words(row);
+  const Measurement& m = row.measured;
+  const auto number = [](double value) {
+    return value > 0 ? fmt::format("{:.6g}", value) : std::string("null");
+  };
+  return fmt::format(
+      " {{\"operation\": \"{}\", \"backend\": \"{}\", \"device\": \"{}\", \"bytes\": {}, "
+      "\"count\": "
+      "{}, \"type\": \"{}\", \"redop\": \"{}\", \"root\": {}, \"calls_per_sample\": {}, "
+      "\"time_us\": "
+      "{:.4f}, \"p50_us\": {:.4f}, \"p99_us\": {:.4f}, \"min_us\": {:.4f}, \"algbw\": {:.4f}, "
+      "\"busbw\": {:.4f}, \"wrong\": {}, \"copy_bandwidth\": {}, \"bound_share\": {}}}",
+      operation_name(row.call.operation), report.backend, report.device, row.bytes(),
+      row.call.count, words.type, words.reduction, words.root, m.calls, m.mean, m.p50, m.p99,
+      m.least, row.algbw(), row.busbw(), wrong_of(report, row, "null"),
+      number(row.copy_bandwidth / 1e9), number(row.share_of_bound()));
+}
+
+std::string csv_row(const Report& report, const ReportRow& row) {
+  const Words words(row);
+  const Measurement& m = row.measured;
+  const double share = row.share_of_bound();
+  return fmt::format("{},{},{},{},{},{},{},{},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},{},{}\n",
+                     operation_name(row.call.operation), report.backend, report.ranks, row.bytes(),
+                     row.call.count, words.type, words.reduction, words.root, m.mean, m.p50, m.p99,
+                     m.least, row.algbw(), row.busbw(), wrong_of(report, row, ""),
+                     share > 0 ? fmt::format("{:.4f}", share) : "");
+}
+
 }  // namespace
 
 double ReportRow::algbw() const {
@@ -51,12 +81,12 @@ std::string table_head(const Report& report, const Call& call) {
       fmt::format("# {}: {} ranks, backend {}, tensors on {}\n", operation_name(call.operation),
                   report.ranks, report.backend, report.device);
   head += fmt::format(
-      "#{:>{w}} {:>{w}} {:>5} {:>7} {:>4} {:>{w}} {:>{w}} {:>{w}} {:>8} {:>8} {:>6} {:>6}\n",
+      "#{:>{w}} {:>{w}} {:>5} {:>10} {:>4} {:>{w}} {:>{w}} {:>{w}} {:>8} {:>8} {:>6} {:>6}\n",
       "size", "count", "type", "redop", "root", "time", "p50", "p99", "algbw", "busbw", "#wrong",
       "bound", fmt::arg("w", kNarrow));
   head += fmt::format(
-      "#{:>{w}} {:>{w}} {:>5} {:>7} {:>4} {:>{w}} {:>{w}} {:>{w}} {:>8} {:>8} {:>6} {:>6}\n", "(B)",
-      "(elements)", "", "", "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "", "",
+      "#{:>{w}} {:>{w}} {:>5} {:>10} {:>4} {:>{w}} {:>{w}} {:>{w}} {:>8} {:>8} {:>6} {:>6}\n",
+      "(B)", "(elements)", "", "", "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "", "",
       fmt::arg("w", kNarrow));
   return head.substr(0, head.find_last_not_of(" \n") + 1) + "\n";
 }
@@ -66,53 +96,37 @@ std::string table_line(const Report& report, const ReportRow& row) {
   const Measurement& m = row.measured;
   const double share = row.share_of_bound();
   return fmt::format(
-      " {:>{w}} {:>{w}} {:>5} {:>7} {:>4} {:>{w}.2f} {:>{w}.2f} {:>{w}.2f} {:>8.3f} {:>8.3f} {:>6} "
+      " {:>{w}} {:>{w}} {:>5} {:>10} {:>4} {:>{w}.2f} {:>{w}.2f} {:>{w}.2f} {:>8.3f} {:>8.3f} "
+      "{:>6} "
       "{:>6}\n",
       row.bytes(), row.call.count, words.type, words.reduction, words.root, m.mean, m.p50, m.p99,
       row.algbw(), row.busbw(), wrong_of(report, row, "N/A"),
       share > 0 ? fmt::format("{:.0f}%", share * 100) : "-", fmt::arg("w", kNarrow));
 }
 
-std::string json_of(const Report& report) {
+std::string json_of(std::span<const Report> reports) {
+  const Report& first = reports.front();
+  std::string backends;
+  for (const Report& report : reports) backends += (backends.empty() ? "" : ",") + report.backend;
   std::string text = fmt::format(
       "{{\"program\": \"dtrun-bench\", \"backend\": \"{}\", \"device\": \"{}\", \"ranks\": {}, "
       "\"rows\": [",
-      report.backend, report.device, report.ranks);
+      backends, first.device, first.ranks);
   const char* comma = "\n";
-  for (const ReportRow& row : report.rows) {
-    const Words words(row);
-    const Measurement& m = row.measured;
-    const auto number = [](double value) {
-      return value > 0 ? fmt::format("{:.6g}", value) : std::string("null");
-    };
-    text += fmt::format(
-        "{} {{\"operation\": \"{}\", \"bytes\": {}, \"count\": {}, \"type\": \"{}\", \"redop\": "
-        "\"{}\", \"root\": {}, \"calls_per_sample\": {}, \"time_us\": {:.4f}, \"p50_us\": {:.4f}, "
-        "\"p99_us\": {:.4f}, \"min_us\": {:.4f}, \"algbw\": {:.4f}, \"busbw\": {:.4f}, \"wrong\": "
-        "{}, \"copy_bandwidth\": {}, \"bound_share\": {}}}",
-        comma, operation_name(row.call.operation), row.bytes(), row.call.count, words.type,
-        words.reduction, words.root, m.calls, m.mean, m.p50, m.p99, m.least, row.algbw(),
-        row.busbw(), wrong_of(report, row, "null"), number(row.copy_bandwidth / 1e9),
-        number(row.share_of_bound()));
-    comma = ",\n";
-  }
+  for (const Report& report : reports)
+    for (const ReportRow& row : report.rows) {
+      text += comma + json_row(report, row);
+      comma = ",\n";
+    }
   return text + "\n]}\n";
 }
 
-std::string csv_of(const Report& report) {
+std::string csv_of(std::span<const Report> reports) {
   std::string text =
       "operation,backend,ranks,bytes,count,type,redop,root,time_us,p50_us,p99_us,min_us,algbw,"
       "busbw,wrong,bound_share\n";
-  for (const ReportRow& row : report.rows) {
-    const Words words(row);
-    const Measurement& m = row.measured;
-    const double share = row.share_of_bound();
-    text += fmt::format("{},{},{},{},{},{},{},{},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},{},{}\n",
-                        operation_name(row.call.operation), report.backend, report.ranks,
-                        row.bytes(), row.call.count, words.type, words.reduction, words.root,
-                        m.mean, m.p50, m.p99, m.least, row.algbw(), row.busbw(),
-                        wrong_of(report, row, ""), share > 0 ? fmt::format("{:.4f}", share) : "");
-  }
+  for (const Report& report : reports)
+    for (const ReportRow& row : report.rows) text += csv_row(report, row);
   return text;
 }
 

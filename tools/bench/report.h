@@ -1,6 +1,7 @@
 // Report: what dtrun-bench measured, as a table, as JSON, as CSV. Pure.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,9 +35,10 @@ struct Report {
 /// The lines above the rows of an operation, and a row.
 std::string table_head(const Report& report, const Call& call);
 std::string table_line(const Report& report, const ReportRow& row);
-/// One object, an object per row in it.
-std::string json_of(const Report& report);
-/// A head line, and a line per row.
-std::string csv_of(const Report& report);
+/// One object, an object per row of all reports in it, which names its backend.
+/// @param reports at least one, of the same ranks
+std::string json_of(std::span<const Report> reports);
+/// A head line, and a line per row of all reports.
+std::string csv_of(std::span<const Report> reports);
 
 }  // namespace dtrun::bench
