@@ -4,9 +4,14 @@
 //
 //     dtrun --nproc_per_node=4 dtensor_demo      # 2, 4 or 8 ranks; a mesh of two axes needs 4
 //     TORCH_LOGS=+dtensor dtrun --nproc_per_node=4 dtensor_demo
+//
+// It uses the GPUs where there are some. --backend NAME names another backend than it takes
+// unasked: nccl where each rank has a GPU, staged where ranks share GPUs, cpu where there is none.
 #include <dtrun/dtrun.h>
 #include <dtrun/tensor/cuda.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <string>
 
@@ -225,12 +230,25 @@ void call_collectives(const DeviceMesh& mesh) {
   });
 }
 
+/// GPUs have a backend of their own: nccl, or, where ranks share them, staged.
+std::string backend() {
+  const int gpus = tensors::cuda::device_count();
+  if (gpus == 0) return "cpu";
+  const char* const local_ranks = std::getenv("LOCAL_WORLD_SIZE");
+  const bool has_each_one = local_ranks == nullptr || std::atoi(local_ranks) <= gpus;
+  return has_each_one && dist::is_nccl_available() ? "cpu:cpu,cuda:nccl" : "cpu:cpu,cuda:staged";
+}
+
 }  // namespace
 
-int main() {
-  dist::init_process_group();
+int main(int argc, char** argv) {
+  if (argc != 1 && (argc != 3 || argv[1] != std::string("--backend"))) {
+    std::fprintf(stderr, "Usage: dtrun --nproc_per_node=4 dtensor_demo [--backend NAME]\n");
+    return 64;
+  }
+  dist::init_process_group(argc == 3 ? argv[2] : backend());
   manual_seed(0);
-  const Meshes meshes = set_up_meshes(tensors::cuda::is_available() ? "cuda" : "cpu");
+  const Meshes meshes = set_up_meshes(dist::device().is_cpu() ? "cpu" : "cuda");
   make_tensors(meshes.line);
   show_placements(meshes.line);
   operate(meshes.line);

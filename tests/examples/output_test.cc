@@ -172,6 +172,31 @@ TEST(ExampleTest, DTensorDemoShowsItsEightPartsOnTwoFourAndEightRanks) {
   }
 }
 
+TEST(ExampleTest, DTensorDemoRunsOnTheGpusThatThereAre) {
+  const CommandResult result =
+      run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=2", DTRUN_BIN "/dtensor_demo_on_devices",
+                   "--backend", "cpu:cpu,cuda:simulated"});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(result.err, "");
+  for (std::string line : demo_lines(2)) {
+    if (line.find("tensor(") != std::string::npos) continue;  // a GPU's names its device
+    if (const std::size_t cpu = line.find("'cpu'"); cpu != std::string::npos)
+      line.replace(cpu, 5, "'cuda'");
+    EXPECT_NE(result.out.find(line + "\n"), std::string::npos) << line << result.describe();
+  }
+  EXPECT_NE(result.out.find("all_reduce: tensor([3., 3.], device='cuda:1')"), std::string::npos);
+}
+
+TEST(ExampleTest, DTensorDemoRefusesWhatItDoesNotKnow) {
+  const CommandResult words = run_command({DTRUN_BIN "/dtensor_demo", "--what"});
+  EXPECT_EQ(words.exit_code, 64) << words.describe();
+  EXPECT_EQ(words.err, "Usage: dtrun --nproc_per_node=4 dtensor_demo [--backend NAME]\n");
+  const CommandResult backend = run_command(
+      {DTRUN_BIN "/dtrun", "--nproc_per_node=2", DTRUN_BIN "/dtensor_demo", "--backend", "ncl"});
+  EXPECT_NE(backend.exit_code, 0);
+  EXPECT_NE(backend.err.find("no backend 'ncl'"), std::string::npos) << backend.describe();
+}
+
 TEST(ExampleTest, TheShardingSpecProgramDrawsThePicturesAndTellsTheConvertersPath) {
   const CommandResult result =
       run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=4", DTRUN_BIN "/sharding_spec"});
