@@ -24,9 +24,13 @@ inline std::int64_t bytes_carried(const DeviceMesh& mesh) {
   for (unsigned axes = 0; axes < 1U << mesh.ndim(); ++axes) {
     if (std::popcount(axes) < 2) continue;
     std::vector<int> list;
-    for (int axis = 0; axis < mesh.ndim(); ++axis)
-      if ((axes >> axis & 1U) != 0) list.push_back(axis);
-    bytes += bytes_carried(group_along(*mesh.body(), list));
+    bool is_told_already = false;  // with an axis of one rank it is the group without it
+    for (int axis = 0; axis < mesh.ndim(); ++axis) {
+      if ((axes >> axis & 1U) == 0) continue;
+      list.push_back(axis);
+      is_told_already |= mesh.size(axis) == 1;
+    }
+    if (!is_told_already) bytes += bytes_carried(group_along(*mesh.body(), list));
   }
   return bytes;
 }

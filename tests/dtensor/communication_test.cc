@@ -11,6 +11,7 @@
 #include "dtensor/layout_catalogue.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/autograd/pending_tensor.h"
 #include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/move/strict_scope.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -569,6 +570,80 @@ TEST(DisagreementTest, PartsOfUnequalShapeWithoutTheGlobalOneAreToldAsThat) {
         << error->text;
     EXPECT_TRUE(holds(error->text, "give from_local the shape, {.shape")) << error->text;
   }
+}
+
+/// What a rank makes of x, which each took to be of another shape.
+struct Use {
+  const char* what;
+  std::vector<int> mesh;
+  std::function<void(const Tensor& x)> use;
+};
+
+// Their sizes tell nothing: a mean is one number on each rank.
+TEST(DisagreementTest, PartsOfUnequalShapeAreToldWhereEqualSizesTravel) {
+  const Placements whole_line = {Replicate()}, whole_grid = {Replicate(), Replicate()};
+  const std::vector<Use> uses = {
+      {"a mean", {2}, [=](const Tensor& x) { mean(x).redistribute(whole_line); }},
+      {"a mean's number", {2}, [](const Tensor& x) { mean(x).item(); }},
+      {"a mean of columns", {2}, [](const Tensor& x) { mean(x, {0}).full_tensor(); }},
+      {"a mean in chunks", {2}, [](const Tensor& x) { mean(x, {0}).redistribute({Shard(0)}); }},
+      {"a mean on its way",
+       {2},
+       [=](const Tensor& x) { mean(x).redistribute_async(whole_line).wait(); }},
+      {"what a mean divides",
+       {2},
+       [=](const Tensor& x) { (mean(x, {0}) * 3).redistribute(whole_line); }},
+      {"a product over the cut dim", {2}, [](const Tensor& x) { matmul(x.t(), x).full_tensor(); }},
+      {"a product", {2}, [](const Tensor& x) { matmul(x, x.t().redistribute({Replicate()})); }},
+      {"other cuts", {2}, [](const Tensor& x) { x.redistribute({Shard(1)}); }},
+      {"a mean on a grid", {2, 2}, [=](const Tensor& x) { mean(x).redistribute(whole_grid); }},
+      {"another mesh",
+       {2},
+       [](const Tensor& x) {
+         x.redistribute(DeviceMesh(x.device_mesh().group(), {1, 2}), {Replicate(), Shard(1)});
+       }},
+      {"a mean on another mesh", {2}, [](const Tensor& x) {
+         mean(x).redistribute(DeviceMesh(x.device_mesh().group(), {1, 2}),
+                              {Replicate(), Replicate()});
+       }}};
+  for (const Use& use : uses) {
+    int ranks = 1;
+    for (const int size : use.mesh) ranks *= size;
+    const auto thrown = test::run_failing_ranks(ranks, {}, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, use.mesh);
+      const Placements rows =
+          use.mesh.size() == 1 ? Placements{Shard(0)} : Placements{Shard(0), Shard(0)};
+      use.use(Tensor::from_local(whole({4 + group.rank(), 4}), mesh, rows));
+    });
+    for (const auto& error : thrown) {
+      ASSERT_TRUE(error.has_value()) << use.what;
+      EXPECT_TRUE(holds(error->text, "not given the global shape")) << use.what << error->text;
+      EXPECT_TRUE(holds(error->text, "give from_local the shape, {.shape")) << error->text;
+    }
+  }
+}
+
+// A tensor that ranks guess alike is like any other.
+TEST(DisagreementTest, EqualPartsWithoutTheGlobalShapeAreRight) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor guessed = Tensor::from_local(whole({4, 4}), mesh, {Shard(0)});
+    const Tensor told =
+        Tensor::from_local(whole({4, 4}), mesh, {Shard(0)}, {.shape = {8, 4}, .has_shape = true});
+    EXPECT_EQ(guessed.spec(), told.spec());
+    EXPECT_FALSE(guessed.spec() == guessed.redistribute({Shard(1)}).spec());
+    EXPECT_EQ(mean(guessed).item(), 7.5);
+    EXPECT_EQ(mean(guessed * told).item(), mean(told * told).item());
+    const CommCounter counter;
+    told.add_(guessed);
+    EXPECT_EQ(guessed.redistribute({Shard(0)}).local().storage(), guessed.local().storage());
+    EXPECT_EQ(counter.get_total_counts(), 0);
+    EXPECT_EQ(mean(told).item(), 15);
+    for (int time = 0; time < 4; ++time) {
+      EXPECT_EQ(mean(guessed, {0}).redistribute({Shard(0)}).full_tensor().to_vector(),
+                (std::vector<double>{6, 7, 8, 9}));
+    }
+  });
 }
 
 TEST(DisagreementTest, AnOperatorIsNamedInPlaceOfALineOfTheLibrary) {

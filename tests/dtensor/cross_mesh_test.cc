@@ -275,6 +275,11 @@ TEST(CrossMeshTest, EveryLayoutGoesFromTheHostToDevicesAndBack) {
         const Tensor back = there.redistribute(host, catalogue.layouts[i].placements());
         expect_holds_on(tensors::kCpu, back, global);
         ++moves;
+        // And while the program goes on, with both ways under way together.
+        PendingTensor going = from.redistribute_async(devices, to.placements());
+        PendingTensor coming = there.redistribute_async(host, catalogue.layouts[i].placements());
+        expect_holds_on(own, going.wait(), global);
+        expect_holds_on(tensors::kCpu, coming.wait(), global);
       }
     }
   });

@@ -4,9 +4,11 @@
 #include <functional>
 
 #include "dtensor/layout_catalogue.h"
+#include "dtensor/ragged_catalogue.h"
 #include "dtensor/refusal.h"
 #include "dtensor/simulated_staging.h"
 #include "dtensor/vector_tensor.h"
+#include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/random.h"
 #include "dtrun/tensor/cuda.h"
@@ -23,7 +25,9 @@ struct Factory {
   const char* name;
   Shape shape;
   std::function<Tensor()> whole;
-  std::function<Tensor(const DeviceMesh& mesh, const Placements& placements)> placed;
+  std::function<Tensor(const DeviceMesh& mesh, const Placements& placements,
+                       const ShardOrder& order)>
+      placed;
   bool has_values = true;
 };
 
@@ -33,49 +37,70 @@ std::vector<Factory> all_factories() {
   const RandomKey key{.seed = 9};
   using Mesh = const DeviceMesh&;
   using At = const Placements&;
+  using Order = const ShardOrder&;
   return {
       {"zeros", matrix, [=] { return zeros(matrix); },
-       [=](Mesh m, At p) { return zeros(matrix, m, p); }},
+       [=](Mesh m, At p, Order o) { return zeros(matrix, m, p, DType::f32, o); }},
       {"ones", matrix, [=] { return ones(matrix, {.dtype = DType::i64}); },
-       [=](Mesh m, At p) { return ones(matrix, m, p, DType::i64); }},
+       [=](Mesh m, At p, Order o) { return ones(matrix, m, p, DType::i64, o); }},
       {"full", matrix, [=] { return full(matrix, 2.5); },
-       [=](Mesh m, At p) { return full(matrix, 2.5, m, p); }},
+       [=](Mesh m, At p, Order o) { return full(matrix, 2.5, m, p, DType::f32, o); }},
       {"empty", matrix, [=] { return empty(matrix); },
-       [=](Mesh m, At p) { return empty(matrix, m, p); }, false},
+       [=](Mesh m, At p, Order o) { return empty(matrix, m, p, DType::f32, o); }, false},
       {"arange of whole numbers",
        {11},
        [] { return arange(11); },
-       [](Mesh m, At p) { return arange(11, m, p); }},
+       [](Mesh m, At p, Order o) { return arange(11, m, p, DType::i64, o); }},
       {"arange with a step",
        {5},
        [] { return arange(0.5, 2, 0.3, {}); },
-       [](Mesh m, At p) { return arange(0.5, 2, 0.3, m, p); }},
+       [](Mesh m, At p, Order o) { return arange(0.5, 2, 0.3, m, p, DType::f32, o); }},
       {"linspace",
        {13},
        [] { return linspace(-1, 2, 13); },
-       [](Mesh m, At p) { return linspace(-1, 2, 13, m, p); }},
-      {"eye", matrix, [] { return eye(7, 5); }, [](Mesh m, At p) { return eye(7, 5, m, p); }},
+       [](Mesh m, At p, Order o) { return linspace(-1, 2, 13, m, p, DType::f32, o); }},
+      {"eye", matrix, [] { return eye(7, 5); },
+       [](Mesh m, At p, Order o) { return eye(7, 5, m, p, DType::f32, o); }},
       {"rand by a key", matrix, [=] { return rand(matrix, key); },
-       [=](Mesh m, At p) { return rand(matrix, key, m, p); }},
+       [=](Mesh m, At p, Order o) { return rand(matrix, key, m, p, DType::f32, o); }},
       {"randn by a key", matrix, [=] { return randn(matrix, key); },
-       [=](Mesh m, At p) { return randn(matrix, key, m, p); }},
+       [=](Mesh m, At p, Order o) { return randn(matrix, key, m, p, DType::f32, o); }},
       {"rand", matrix,
        [=] {
          manual_seed(4);
          return rand(matrix);
        },
-       [=](Mesh m, At p) {
+       [=](Mesh m, At p, Order o) {
          manual_seed(4);
-         return rand(matrix, m, p);
+         return rand(matrix, m, p, DType::f32, o);
        }},
       {"randn", matrix,
        [=] {
          manual_seed(4);
          return randn(matrix);
        },
-       [=](Mesh m, At p) {
+       [=](Mesh m, At p, Order o) {
          manual_seed(4);
-         return randn(matrix, m, p);
+         return randn(matrix, m, p, DType::f32, o);
+       }},
+      {"randint", matrix,
+       [=] {
+         manual_seed(4);
+         return randint(0, 9, matrix);
+       },
+       [=](Mesh m, At p, Order o) {
+         manual_seed(4);
+         return randint(0, 9, matrix, m, p, DType::i64, o);
+       }},
+      {"randperm",
+       {11},
+       [] {
+         manual_seed(4);
+         return randperm(11);
+       },
+       [](Mesh m, At p, Order o) {
+         manual_seed(4);
+         return randperm(11, m, p, DType::i64, o);
        }},
   };
 }
@@ -85,8 +110,10 @@ void expect_made(const Factory& factory, const DeviceMesh& mesh, const Layout& l
                  tensors::Device device) {
   SCOPED_TRACE(std::string(factory.name) + " as " + layout.to_string());
   const tensors::LocalTensor whole = factory.whole().local();
-  const Tensor made = factory.placed(mesh, layout.placements());
-  EXPECT_EQ(made.placements(), layout.placements());
+  const CommCounter counter;
+  const Tensor made = factory.placed(mesh, layout.placements(), layout.order());
+  EXPECT_EQ(counter.get_total_counts(), 0);
+  EXPECT_EQ(made.spec().layout(), layout);
   EXPECT_EQ(made.shape(), factory.shape);
   EXPECT_EQ(made.dtype(), whole.dtype());
   EXPECT_EQ(made.local().device(), device);
@@ -99,15 +126,20 @@ void expect_made(const Factory& factory, const DeviceMesh& mesh, const Layout& l
   EXPECT_EQ(difference(made.local().to(tensors::kCpu), cut(whole, box), {0, 0}), "");
 }
 
-/// In every layout, or in one of so many.
+/// In every layout, with every order of its cuts, even and ragged; or in one of so many.
 /// @return how many tensors there were
 std::size_t expect_all_made(const DeviceMesh& mesh, tensors::Device device, std::size_t one_in) {
   std::size_t made = 0, number = 0;
   for (const Factory& factory : all_factories()) {
-    for (const Placements& placements :
-         all_placements(factory.shape.size(), mesh.shape().size(), {ReduceOp::sum})) {
+    RaggedLayouts all;
+    if (mesh.ndim() < 4) {
+      all = ragged_layouts(factory.shape, mesh.shape(), 1, {Replicate(), Partial()});
+    } else {
+      all.layouts = all_layouts(factory.shape, mesh.shape(), {ReduceOp::sum});
+    }
+    for (const Layout& layout : all.layouts) {
       if (number++ % one_in != 0) continue;
-      expect_made(factory, mesh, make_layout(factory.shape, mesh.shape(), placements), device);
+      expect_made(factory, mesh, layout, device);
       ++made;
     }
   }
@@ -120,7 +152,7 @@ TEST(FactoriesTest, EveryMeshHasTheTensorOfOneRank) {
     int ranks = 1;
     for (const int size : shape) ranks *= size;
     test::run_ranks(ranks, [&](const ProcessGroup& group) {
-      const std::size_t one_in = shape.size() == 4 ? 7 : 1;
+      const std::size_t one_in = shape.size() == 4 ? 23 : 1;
       EXPECT_GT(expect_all_made(DeviceMesh(group, shape), tensors::kCpu, one_in), 40U);
     });
   }

@@ -7,6 +7,7 @@
 
 #include "dtrun/dtensor/autograd/tensor.h"
 #include "dtrun/dtensor/mesh/device_mesh.h"
+#include "dtrun/tensor/ops.h"
 
 namespace dtrun::dtensor {
 

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "dtensor/refusal.h"
+#include "dtensor/simulated_staging.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/random.h"
+#include "dtrun/tensor/cuda.h"
 #include "support/rank_threads.h"
+#include "tensor/simulated_devices.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -17,13 +20,13 @@ using Two = std::pair<Tensor, Tensor>;
 Tensor product(const Tensor& a, const Tensor& b) {
   return matmul(a, b);
 }
-Two made_operands() {
+Two made_operands(std::int64_t rows = 4) {
   const TensorOptions doubles{.dtype = DType::f64};
-  return {randn({4, 6}, RandomKey{.seed = 1}, doubles),
+  return {randn({rows, 6}, RandomKey{.seed = 1}, doubles),
           randn({6, 2}, RandomKey{.seed = 2}, doubles)};
 }
-Two gradients_of_product() {
-  const auto [a, b] = made_operands();
+Two gradients_of_product(std::int64_t rows = 4) {
+  const auto [a, b] = made_operands(rows);
   a.requires_grad_();
   b.requires_grad_();
   const Tensor c = matmul(a, b);
@@ -56,6 +59,110 @@ TEST(LocalMapTest, RowsOfAProductAndTheirGradients) {
     expect_close(x.grad(), expected.first);
     EXPECT_EQ(w.grad().placements(), Placements{Replicate()});
     expect_close(w.grad(), expected.second);
+  });
+}
+
+/// A product whose ranks each have a part, and what their gradients are of.
+struct MappedProduct {
+  std::vector<int> mesh;
+  std::int64_t rows;
+  Placements a, b, result, a_gradient, b_gradient;
+};
+
+void expect_product_mapped(const MappedProduct& wanted) {
+  SCOPED_TRACE(placements_to_string(wanted.a) + " x " + placements_to_string(wanted.b));
+  const auto [whole_a, whole_b] = made_operands(wanted.rows);
+  const Two expected = gradients_of_product(wanted.rows);
+  const Tensor whole = matmul(whole_a, whole_b);
+  int ranks = 1;
+  for (const int size : wanted.mesh) ranks *= size;
+  test::run_ranks(ranks, [&, a = whole_a, b = whole_b](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, wanted.mesh);
+    const auto laid = [&](const Tensor& tensor, const Placements& placements) {
+      return distribute_tensor(tensor, mesh, placements, {.source_rank = -1}).requires_grad_();
+    };
+    const Tensor x = laid(a, wanted.a), w = laid(b, wanted.b);
+    const Tensor c =
+        local_map(product, {.out_placements = {wanted.result},
+                            .in_placements = {wanted.a, wanted.b},
+                            .in_grad_placements = {wanted.a_gradient, wanted.b_gradient},
+                            .out_shapes = {{wanted.rows, 2}}})(x, w);
+    EXPECT_EQ(c.placements(), wanted.result);
+    EXPECT_EQ(c.shape(), (Shape{wanted.rows, 2}));
+    expect_close(c, whole);
+    sum(c * c).backward();
+    EXPECT_EQ(x.grad().placements(), wanted.a);
+    EXPECT_EQ(w.grad().placements(), wanted.b);
+    expect_close(x.grad(), expected.first);
+    expect_close(w.grad(), expected.second);
+  });
+}
+
+// Five rows of three ranks, of four of which the last has none, and of a grid.
+TEST(LocalMapTest, UnevenEmptyAndRaggedPartsAndGradientsOfTwoAxes) {
+  const Placement all = Replicate(), rows = Shard(0), columns = Shard(1), terms = Partial();
+  const Placement ragged = Shard(0, {0, 1, 4});
+  for (const MappedProduct& wanted : std::vector<MappedProduct>{
+           {{3}, 5, {rows}, {all}, {rows}, {rows}, {terms}},
+           {{4}, 5, {rows}, {all}, {rows}, {rows}, {terms}},
+           {{3}, 5, {ragged}, {all}, {ragged}, {ragged}, {terms}},
+           {{3}, 5, {all}, {columns}, {columns}, {terms}, {columns}},
+           {{2, 2},
+            5,
+            {rows, all},
+            {all, columns},
+            {rows, columns},
+            {rows, terms},
+            {terms, columns}},
+           {{2, 2}, 5, {rows, rows}, {all, all}, {rows, rows}, {rows, rows}, {terms, terms}},
+           {{2, 3},
+            5,
+            {rows, columns},
+            {all, rows},
+            {rows, terms},
+            {rows, columns},
+            {terms, rows}}})
+    expect_product_mapped(wanted);
+}
+
+TEST(LocalMapTest, ResultsMayBeTermsOfAnyReduction) {
+  test::run_ranks(3, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {3});
+    const Tensor x = distribute_tensor(arange(6), mesh, {Shard(0)}, {.source_rank = -1});
+    const auto reduced = [&](ReduceOp op) {
+      const auto part = [](const Tensor& own) { return own.to(DType::f64) + 1; };
+      const Tensor made = local_map(part, {.out_placements = {{Partial(op)}}})(x);
+      EXPECT_EQ(made.placements(), Placements{Partial(op)});
+      return made.to_vector();
+    };
+    using Numbers = std::vector<double>;
+    EXPECT_EQ(reduced(ReduceOp::sum), (Numbers{9, 12}));
+    EXPECT_EQ(reduced(ReduceOp::avg), (Numbers{3, 4}));
+    EXPECT_EQ(reduced(ReduceOp::max), (Numbers{5, 6}));
+    EXPECT_EQ(reduced(ReduceOp::min), (Numbers{1, 2}));
+    EXPECT_EQ(reduced(ReduceOp::product), (Numbers{15, 48}));
+  });
+}
+
+TEST(LocalMapTest, OnDevicesTheFunctionGetsWhatLiesThere) {
+  if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+  const tensors::cuda::SimulatedDevices devices;
+  register_simulated_staging();
+  test::run_ranks(2, {.backend = "cpu:cpu,cuda:simulated"}, [](const ProcessGroup& group) {
+    const tensors::Device own{tensors::DeviceType::cuda, group.rank()};
+    tensors::cuda::set_device(own.index);
+    const DeviceMesh mesh(group, {2}, {}, tensors::DeviceType::cuda);
+    const Tensor x = ones({3, 2}, mesh, {Shard(0)}).requires_grad_();
+    const auto part = [&](const Tensor& held) {
+      EXPECT_EQ(held.device(), own);
+      return held * (group.rank() + 2);
+    };
+    const Tensor y = local_map(part, {.out_placements = {{Shard(0)}}, .out_shapes = {{3, 2}}})(x);
+    EXPECT_EQ(y.local().device(), own);
+    EXPECT_EQ(y.to_vector(), (std::vector<double>{2, 2, 2, 2, 3, 3}));
+    sum(y).backward();
+    EXPECT_EQ(x.grad().local().device(), own);
+    EXPECT_EQ(x.grad().to_vector(), (std::vector<double>{2, 2, 2, 2, 3, 3}));
   });
 }
 

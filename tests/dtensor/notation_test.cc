@@ -31,6 +31,17 @@ TEST(NotationTest, PyTorchsNotationIsReadInEverySpelling) {
   EXPECT_EQ(read("[P(max), S(-1), P(max)]"), "[P(max), S(2), P(max)]");
 }
 
+TEST(NotationTest, PyTorchsTextOfASpecIsReadWithItsOrder) {
+  EXPECT_EQ(read("PS(1)[1]S(1)[0]"), "[P(sum), S(1), S(1)] order {1: [2, 1]}");
+  EXPECT_EQ(read("S(0)[2]S(-3)[0]S(0)[1]"), "[S(0), S(0), S(0)] order {0: [1, 2, 0]}");
+  EXPECT_EQ(read("[S(0)[0], S(0)[1], R]"), "[S(0), S(0), R]");
+  EXPECT_EQ(read("S(2)RP(max)"), "[S(2), R, P(max)]");
+  EXPECT_NE(refusal("S(0)[1]S(0)[1]R").find("two axes have place 1 of dim 0"), std::string::npos);
+  EXPECT_NE(refusal("S(0)[x]S(0)[0]R").find("'x' is no number"), std::string::npos);
+  EXPECT_NE(refusal("S(0)[0]S(0)R").find("order"), std::string::npos) << refusal("S(0)[0]S(0)R");
+  EXPECT_NE(refusal("P(sum)[0]RR").find("only a Shard"), std::string::npos);
+}
+
 TEST(NotationTest, ColossalAIsNotationIsReadWithItsOrder) {
   EXPECT_EQ(read("[S01, R, S2]"), "[S(0), S(0), S(2)]");
   EXPECT_EQ(read("[S10, R, R]"), "[S(0), S(0), R] order {0: [1, 0]}");

@@ -2,6 +2,7 @@
 // them.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <mutex>
 
 #include "dtensor/operator_samples.h"
@@ -14,6 +15,7 @@
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/ops/local_map.h"
 #include "dtrun/dtensor/ops/products.h"
 #include "dtrun/dtensor/ops/random.h"
@@ -115,6 +117,26 @@ Tensors placed(const Tensors& inputs, const DeviceMesh& mesh) {
     result.push_back(distribute_tensor(input, mesh, {placement}, {.source_rank = -1}));
   }
   return result;
+}
+
+// How many elements they have depends on elements.
+TEST(OutsideMeshTest, WhatAMaskSelectsIsRefusedOutside) {
+  run_beside_a_pair([](const DeviceMesh& pair, int rank) {
+    const Tensor x = distribute_tensor(arange(6), pair, {Shard(0)}, {.source_rank = -1});
+    const Tensor mask = x > 2;
+    const std::vector<std::pair<const char*, std::function<Tensor()>>> calls = {
+        {"masked_select", [&] { return masked_select(x, mask); }},
+        {"nonzero", [&] { return nonzero(mask); }},
+        {"x[mask]", [&] { return x[mask]; }}};
+    for (const auto& [name, call] : calls) {
+      SCOPED_TRACE(name);
+      if (rank < 2) {
+        EXPECT_EQ(call().numel(), 3);
+      } else {
+        expect_refused([&] { call(); }, "outside of its mesh", base::ErrorCode::kUsage);
+      }
+    }
+  });
 }
 
 TEST(OutsideMeshTest, EveryOperatorGivesTheSpecThatTheMembersGet) {

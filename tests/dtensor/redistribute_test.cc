@@ -530,34 +530,65 @@ TEST(RedistributeTest, OtherLinksGiveATensorThatWasMovedBeforeAnotherPlan) {
 
 // What is queued on them runs when somebody waits for it: a collective that does not wait for the
 // step before it, or a copy that nobody waits for, gives other elements.
-TEST(RedistributeTest, OnDevicesOfSeveralRanksEveryPairKeepsTheValue) {
-  if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+/// One in so many of the pairs of layouts. @return how many there were
+std::size_t expect_kept_on_devices(
+    const std::vector<int>& mesh_shape, std::size_t one_in,
+    const std::function<DTensor(const DTensor&, const Layout&)>& move) {
   const tensors::cuda::SimulatedDevices devices;
   register_simulated_staging();
   const Shape shape = {7, 5};
-  const Catalogue catalogue = catalogue_of(shape, {2, 2}, {ReduceOp::sum, ReduceOp::max});
-  test::run_ranks(4, {.backend = "cpu:cpu,cuda:simulated"}, [&](const ProcessGroup& group) {
+  const Catalogue catalogue = catalogue_of(shape, mesh_shape, {ReduceOp::sum, ReduceOp::max});
+  int world = 1;
+  for (const int size : mesh_shape) world *= size;
+  std::atomic<std::size_t> pairs = 0;
+  test::run_ranks(world, {.backend = "cpu:cpu,cuda:simulated"}, [&](const ProcessGroup& group) {
     const tensors::Device own{tensors::DeviceType::cuda, group.rank() % 2};
     tensors::cuda::set_device(own.index);
-    const DeviceMesh mesh(group, {2, 2}, {"dp", "tp"}, tensors::DeviceType::cuda);
+    const DeviceMesh mesh(group, mesh_shape, {}, tensors::DeviceType::cuda);
     const LocalTensor global = global_tensor(shape);
     for (std::size_t i = 0; i < catalogue.layouts.size(); ++i) {
       const DTensor on_host = placed(catalogue, i, mesh);
       const DTensor from(on_host.spec(), on_host.local().to(own));
-      for (std::size_t j = i % 3; j < catalogue.layouts.size(); j += 3) {
+      for (std::size_t j = i % one_in; j < catalogue.layouts.size(); j += one_in) {
         const Layout& to = catalogue.layouts[j];
         SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string());
-        const DTensor there = from.redistribute(to.placements(), to.order());
+        const DTensor there = move(from, to);
+        EXPECT_EQ(there.spec().layout(), to);
         EXPECT_EQ(there.local().device(), own);
         const LocalTensor whole = there.full_tensor().local();
         EXPECT_EQ(whole.device(), own);
         EXPECT_EQ(whole.to(tensors::kCpu).to_vector(), global.to_vector());
+        if (group.rank() == 0) ++pairs;
         if (has_partial(to)) continue;
         EXPECT_EQ(there.local().to(tensors::kCpu).to_vector(),
                   cut(global, there.spec().local_box()).to_vector());
       }
     }
   });
+  return pairs;
+}
+
+TEST(RedistributeTest, OnDevicesOfSeveralRanksEveryPairKeepsTheValue) {
+  if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+  const auto at_once = [](const DTensor& x, const Layout& to) {
+    return x.redistribute(to.placements(), to.order());
+  };
+  EXPECT_GT(expect_kept_on_devices({2, 2}, 3, at_once), 200U);
+  EXPECT_GT(expect_kept_on_devices({2, 1, 2}, 71, at_once), 200U);
+}
+
+TEST(RedistributeTest, OnDevicesTheyAreOnTheirWayWhileTheProgramComputes) {
+  if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+  const auto meanwhile = [](const DTensor& x, const Layout& to) {
+    PendingTensor pending = x.redistribute_async(to.placements(), to.order());
+    const Tensor more = ones({64, 64}, {.device = x.local().device()}) * 3;
+    const DTensor there = pending.wait();
+    EXPECT_EQ(more.sum().item(), 3 * 64 * 64);
+    return there;
+  };
+  EXPECT_GT(expect_kept_on_devices({2}, 1, meanwhile), 10U);
+  EXPECT_GT(expect_kept_on_devices({2, 2}, 3, meanwhile), 200U);
+  EXPECT_GT(expect_kept_on_devices({2, 1, 2}, 71, meanwhile), 200U);
 }
 
 }  // namespace

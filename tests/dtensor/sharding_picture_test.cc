@@ -129,7 +129,48 @@ TEST(ShardingPictureTest, TheSvgHasACellForEachPartAndEscapesItsTitle) {
   }
 }
 
-TEST(ShardingPictureTest, TheSvgOfAnyTensorSaysWhoHoldsWhichPart) {
+/// Without the blanks around it.
+std::string trimmed(const std::string& text) {
+  const std::size_t begin = text.find_first_not_of(' ');
+  return begin == std::string::npos ? ""
+                                    : text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
+}
+
+std::vector<std::string> pieces_of(const std::string& line, const std::string& separator) {
+  std::vector<std::string> pieces;
+  std::size_t at = 0;
+  for (std::size_t end = 0; end != std::string::npos; at = end + separator.size()) {
+    end = line.find(separator, at);
+    pieces.push_back(trimmed(line.substr(at, end - at)));
+  }
+  return pieces;
+}
+
+/// The same of a picture for the terminal, put together of its rulers and of what stands in it.
+std::vector<std::string> cells_in(const std::string& text) {
+  std::vector<std::string> cells, columns;
+  std::string dims, last;
+  for (const std::string& line : pieces_of(text, "\n")) {
+    if (line.starts_with("dim ")) dims = line + ", ";
+    if (line.starts_with("┌")) {
+      columns.clear();
+      for (const std::string& range : pieces_of(last, " "))
+        if (!range.empty()) columns.push_back(range);
+    }
+    last = line;
+    const std::vector<std::string> pieces = pieces_of(line, "│");
+    const std::string rows = pieces[0].empty() ? "" : "rows " + pieces[0] + ", ";
+    for (std::size_t i = 1; i + 1 < pieces.size(); ++i) {
+      if (pieces[i].empty()) continue;
+      const bool is_number = columns.size() < i;
+      cells.push_back("rank " + pieces[i] +
+                      (is_number ? "" : ": " + dims + rows + "columns " + columns[i - 1]));
+    }
+  }
+  return cells;
+}
+
+TEST(ShardingPictureTest, APictureOfAnyTensorSaysWhoHoldsWhichPart) {
   struct Drawn {
     tensors::Shape shape;
     std::vector<int> mesh;
@@ -159,6 +200,22 @@ TEST(ShardingPictureTest, TheSvgOfAnyTensorSaysWhoHoldsWhichPart) {
        {Shard(0, {1, 0, 5})},
        {"rank 0: columns 0:1", "rank 2: columns 1:6"},
        "1 rank holds nothing."},
+      {{2, 3, 2},
+       {2, 2},
+       {Partial(), Shard(1)},
+       {"rank 0+2: dim 0 at 0:2, rows 0:2, columns 0:2",
+        "rank 1+3: dim 0 at 0:2, rows 2:3, columns 0:2"}},
+      {{5, 2},
+       {2},
+       {Shard(0, {1, 4})},
+       {"rank 0: rows 0:1, columns 0:2", "rank 1: rows 1:5, columns 0:2"}},
+      {{2, 2, 2, 2},
+       {2, 1, 2, 1},
+       {Shard(0), Replicate(), Shard(3), Replicate()},
+       {"rank 0: dim 0 at 0:1, dim 1 at 0:2, rows 0:2, columns 0:1",
+        "rank 1: dim 0 at 0:1, dim 1 at 0:2, rows 0:2, columns 1:2",
+        "rank 2: dim 0 at 1:2, dim 1 at 0:2, rows 0:2, columns 0:1",
+        "rank 3: dim 0 at 1:2, dim 1 at 0:2, rows 0:2, columns 1:2"}},
       {{2, 2, 2, 2},
        {2, 2},
        {Shard(0), Shard(1)},
@@ -170,6 +227,10 @@ TEST(ShardingPictureTest, TheSvgOfAnyTensorSaysWhoHoldsWhichPart) {
     const std::string svg = sharding_svg(
         {drawn.shape, drawn.mesh, make_layout(drawn.shape, drawn.mesh, drawn.placements)});
     EXPECT_EQ(cells_of(svg), drawn.cells) << svg;
+    const std::string text = sharding_text(
+        {drawn.shape, drawn.mesh, make_layout(drawn.shape, drawn.mesh, drawn.placements)});
+    EXPECT_EQ(cells_in(text), drawn.cells) << text;
+    EXPECT_TRUE(text.ends_with(drawn.foot + "\n")) << text;
     EXPECT_TRUE(holds(svg, ">" + drawn.foot + "</text>\n</svg>\n")) << svg;
   }
 }

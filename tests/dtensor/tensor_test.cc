@@ -47,6 +47,13 @@ TEST(DTensorTest, ReprIsThatOfPyTorch) {
               "DTensor(local_tensor=tensor([[0., 0., 0.],\n        [0., 0., 0.]]), "
               "device_mesh=DeviceMesh((dp=2, tp=2), 'cpu', stride=(2, 1)), "
               "placements=(Shard(dim=0), Partial(sum)))");
+    // Which axis cuts first is said where it is not the first one.
+    const DTensor ordered = zeros({4}, grid, {Shard(0), Shard(0)}, DType::f32, {{0, {1, 0}}});
+    EXPECT_EQ(ordered.to_string(),
+              "DTensor(local_tensor=tensor([0.]), device_mesh=DeviceMesh((dp=2, tp=2), 'cpu', "
+              "stride=(2, 1)), placements=(Shard(dim=0), Shard(dim=0)), shard_order={0: [1, 0]})");
+    EXPECT_EQ(ordered.redistribute({Shard(0), Shard(0)}).to_string().find("shard_order"),
+              std::string::npos);
   });
 }
 

@@ -135,7 +135,13 @@ std::string Tensor::to_string() const {
   for (std::size_t i = 0; i < placements().size(); ++i) {
     text += (i == 0 ? "" : ", ") + placements()[i].repr();
   }
-  return text + (placements().size() == 1 ? ",))" : "))");
+  text += placements().size() == 1 ? ",)" : ")";
+  // PyTorch's text has no order, so that [S01] and [S10] would look alike.
+  const std::string layout = spec().layout().to_string();
+  constexpr std::string_view kOrder = " order ";
+  if (const std::size_t at = layout.find(kOrder); at != std::string::npos)
+    text += ", shard_order=" + layout.substr(at + kOrder.size());
+  return text + ")";
 }
 
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <map>
 #include <utility>
 
 #include "dtrun/base/error.h"
@@ -18,8 +19,8 @@ using tensors::Shape;
 [[noreturn]] void refuse_text(std::string_view text, std::string why) {
   throw Error(ErrorCode::kInvalidArgument, "'" + std::string(text) + "' is no layout",
               std::move(why),
-              "an entry per mesh axis: [S(0), R, P(sum)]; or ColossalAI's, one per tensor dim: "
-              "[S01, R], {0: [0, 1]}");
+              "an entry per mesh axis: [S(0), R, P(sum)], S(0)[1]S(0)[0]; or ColossalAI's, one per "
+              "tensor dim: [S01, R], {0: [0, 1]}");
 }
 
 std::string without_blanks(std::string_view text) {
@@ -28,6 +29,24 @@ std::string without_blanks(std::string_view text) {
     if (std::isspace(static_cast<unsigned char>(letter)) == 0) result += letter;
   }
   return result;
+}
+
+/// Of a text such as "PS(1)[1]S(1)[0]R", an entry for each placement.
+std::vector<std::string_view> entries_of_run(std::string_view text) {
+  std::vector<std::string_view> entries;
+  int depth = 0;
+  std::size_t start = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char letter = text[i];
+    if (depth == 0 && i > start && letter >= 'A' && letter <= 'Z') {
+      entries.push_back(text.substr(start, i - start));
+      start = i;
+    }
+    if (letter == '(' || letter == '[') ++depth;
+    if (letter == ')' || letter == ']') --depth;
+  }
+  entries.push_back(text.substr(start));
+  return entries;
 }
 
 /// Between the brackets, if there are any.
@@ -114,6 +133,31 @@ ShardOrder order_in(std::string_view whole, std::string_view text) {
   return order;
 }
 
+/// Takes the places off the entries of PyTorch's newest text, "S(0)[1]": of the axes that cut a dim
+/// the one with [0] cuts first. @return for each dim its axes
+ShardOrder order_taken_off(std::string_view whole, std::vector<std::string_view>& entries,
+                           std::size_t dims) {
+  std::map<int, std::map<int, int>> axis_at;
+  for (std::size_t axis = 0; axis < entries.size(); ++axis) {
+    std::string_view& entry = entries[axis];
+    const std::size_t open = entry.find(")[");
+    if (open == std::string_view::npos || entry.back() != ']') continue;
+    const int place = number_at(whole, entry.substr(open + 2, entry.size() - open - 3));
+    entry = entry.substr(0, open + 1);
+    const Placement placement = placement_of(whole, entry);
+    if (!placement.is_shard()) refuse_text(whole, "only a Shard has a place in an order");
+    const int dim =
+        placement.dim() < 0 ? placement.dim() + static_cast<int>(dims) : placement.dim();
+    if (!axis_at[dim].emplace(place, static_cast<int>(axis)).second)
+      refuse_text(
+          whole, "two axes have place " + std::to_string(place) + " of dim " + std::to_string(dim));
+  }
+  ShardOrder order;
+  for (const auto& [dim, axes] : axis_at)
+    for (const auto& [place, axis] : axes) order[dim].push_back(axis);
+  return order;
+}
+
 /// "{0:[0,1]}": ColossalAI's partition, the axes of each dim that is cut.
 bool is_partition(const std::vector<std::string_view>& entries) {
   return !entries.empty() && std::ranges::all_of(entries, [](std::string_view entry) {
@@ -133,7 +177,11 @@ Layout parse_layout(std::string_view text, const Shape& global_shape,
     order = order_in(text, rest.substr(at + 5));
     rest = rest.substr(0, at);
   }
-  const std::vector<std::string_view> entries = entries_of(inside(rest));
+  std::vector<std::string_view> entries = entries_of(inside(rest));
+  if (entries.size() == 1 && mesh_shape.size() > 1) {
+    std::vector<std::string_view> run = entries_of_run(entries.front());
+    if (run.size() == mesh_shape.size()) entries = std::move(run);
+  }
   if (std::ranges::any_of(entries, is_dim_entry)) {
     return ShardingSpec::parse("[" + std::string(inside(rest)) + "]")
         .layout(global_shape, mesh_shape);
@@ -149,6 +197,8 @@ Layout parse_layout(std::string_view text, const Shape& global_shape,
     refuse_text(text, "it has " + std::to_string(entries.size()) + " entries for a mesh of " +
                           std::to_string(mesh_shape.size()) + " axes");
   }
+  if (ShardOrder places = order_taken_off(text, entries, global_shape.size()); !places.empty())
+    order = std::move(places);
   Placements placements;
   for (const std::string_view entry : entries) placements.push_back(placement_of(text, entry));
   return make_layout(global_shape, mesh_shape, std::move(placements), order);

@@ -10,6 +10,7 @@
 #include "dtrun/collectives/agreed_exchange.h"
 #include "dtrun/tensor/ops.h"
 #include "mesh/crossing.h"
+#include "mesh/guessed_shape.h"
 #include "mesh/joint_group.h"
 #include "mesh/mesh_body.h"
 #include "move/asked_spec.h"
@@ -91,11 +92,12 @@ PendingMove::Stage without_part() {
 void tell_own_side(const Spec& from, const Spec& to, const base::Error& error) {
   if (error.code() != base::ErrorCode::kDisagreement) return;
   const Cause* const cause = Cause::outermost();
+  const std::string guess = from.is_outside() ? "" : guess_text(*from.body());
   throw base::Error(error.code(), error.summary(),
                     error.why() + "; this rank, " + std::to_string(global_rank_in(from.mesh())) +
                         ", was in " + (cause == nullptr ? "redistribute" : cause->to_string()) +
-                        " of " + from.to_string() + " to " + to.to_string(),
-                    error.remedy());
+                        " of " + from.to_string() + " to " + to.to_string() + guess,
+                    guess.empty() ? error.remedy() : kGuessRemedy);
 }
 
 }  // namespace
@@ -179,7 +181,8 @@ AskedCrossing asked_crossing(std::string_view call, const base::CallSite& site, 
         return {Spec(known.to->share_locked()), std::move(known.crossing)};
     }
   }
-  Spec to = asked_spec(call, site, mesh, placements, from.shape(), from.dtype(), order);
+  Spec to = with_guess(asked_spec(call, site, mesh, placements, from.shape(), from.dtype(), order),
+                       from.body()->guess);
   if (from.is_outside() && to.is_outside()) return {std::move(to), nullptr};
   std::shared_ptr<const Crossing> crossing = crossing_of(from, to);
   if (order.empty()) {

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "dtrun/dtensor/mesh/spec.h"
+#include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/tensor.h"
 #include "mesh/crossing.h"
 #include "mesh/mesh_body.h"

@@ -30,4 +30,9 @@ bool MoveObserver::allow(const BlockMovement& move) {
   return true;
 }
 
+void MoveObserver::tell(const EntryMovement& move) {
+  for (MoveObserver* observer = innermost_; observer != nullptr; observer = observer->outer_)
+    observer->on_entry(move);
+}
+
 }  // namespace dtrun::dtensor

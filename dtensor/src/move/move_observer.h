@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
+#include "dtrun/dtensor/plan/cost.h"
 #include "dtrun/dtensor/plan/traffic.h"
 #include "move/cross_mesh.h"
 #include "move/redistribute.h"
@@ -34,6 +36,16 @@ struct BlockMovement {
   Traffic busiest;                ///< of the rank of the mesh that sends or receives most
 };
 
+/// Collectives by which a call itself brings elements onto a mesh: distribute_tensor(),
+/// from_local() with run_check. They are not made while someone only rehearses.
+struct EntryMovement {
+  const Spec& spec;
+  std::string whose;               ///< elements: "rank 0's", "each rank's"
+  std::vector<std::string> steps;  ///< "scatter along dp"
+  Traffic traffic;                 ///< of this rank, in bytes
+  PlanCost cost;
+};
+
 class MoveObserver {
  public:
   MoveObserver() : outer_(innermost_) { innermost_ = this; }
@@ -46,6 +58,9 @@ class MoveObserver {
   virtual bool on_crossing(const CrossMovement& move) = 0;
   virtual bool on_blocks(const BlockMovement& move) = 0;
 
+  /// It is told only where someone rehearses.
+  virtual void on_entry(const EntryMovement&) {}
+
   /// Whether it always returns false.
   virtual bool only_rehearses() const { return false; }
 
@@ -54,6 +69,7 @@ class MoveObserver {
   static bool allow(const Movement& move);
   static bool allow(const CrossMovement& move);
   static bool allow(const BlockMovement& move);
+  static void tell(const EntryMovement& move);
   /// Whether one of them only rehearses.
   static bool rehearsing() {
     for (const MoveObserver* observer = innermost_; observer != nullptr;

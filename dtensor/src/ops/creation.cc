@@ -122,58 +122,64 @@ Tensor full_like(const Tensor& a, Scalar value) {
   });
 }
 
-Tensor empty(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
-             DType dtype) {
+Tensor empty(const Shape& shape, const DeviceMesh& mesh, const Placements& placements, DType dtype,
+             const ShardOrder& order) {
   return named_factory("empty", [&] {
-    return make_parts(shape, mesh, placements, dtype, [](const Box& box, TensorOptions options) {
-      return tensors::empty(box.shape, options);
-    });
+    return make_parts(
+        shape, mesh, placements, dtype, order,
+        [](const Box& box, TensorOptions options) { return tensors::empty(box.shape, options); });
   });
 }
 Tensor full(const Shape& shape, Scalar value, const DeviceMesh& mesh, const Placements& placements,
-            DType dtype) {
+            DType dtype, const ShardOrder& order) {
   return named_factory("full", [&] {
-    return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
-      return tensors::full(box.shape, value, options);
-    });
+    return make_parts(shape, mesh, placements, dtype, order,
+                      [&](const Box& box, TensorOptions options) {
+                        return tensors::full(box.shape, value, options);
+                      });
   });
 }
-Tensor zeros(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
-             DType dtype) {
-  return named_factory("zeros", [&] { return full(shape, 0, mesh, placements, dtype); });
+Tensor zeros(const Shape& shape, const DeviceMesh& mesh, const Placements& placements, DType dtype,
+             const ShardOrder& order) {
+  return named_factory("zeros", [&] { return full(shape, 0, mesh, placements, dtype, order); });
 }
-Tensor ones(const Shape& shape, const DeviceMesh& mesh, const Placements& placements, DType dtype) {
-  return named_factory("ones", [&] { return full(shape, 1, mesh, placements, dtype); });
+Tensor ones(const Shape& shape, const DeviceMesh& mesh, const Placements& placements, DType dtype,
+            const ShardOrder& order) {
+  return named_factory("ones", [&] { return full(shape, 1, mesh, placements, dtype, order); });
 }
 
-Tensor arange(std::int64_t n, const DeviceMesh& mesh, const Placements& placements, DType dtype) {
+Tensor arange(std::int64_t n, const DeviceMesh& mesh, const Placements& placements, DType dtype,
+              const ShardOrder& order) {
   return named_factory("arange", [&] {
-    return make_parts({n}, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
-      return tensors::arange(n, options, range_of(box));
-    });
+    return make_parts({n}, mesh, placements, dtype, order,
+                      [&](const Box& box, TensorOptions options) {
+                        return tensors::arange(n, options, range_of(box));
+                      });
   });
 }
 Tensor arange(double start, double end, double step, const DeviceMesh& mesh,
-              const Placements& placements, DType dtype) {
+              const Placements& placements, DType dtype, const ShardOrder& order) {
   return named_factory("arange", [&] {
     const Shape shape = {tensors::arange_count(start, end, step, dtype)};
-    return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
-      return tensors::arange(start, end, step, options, range_of(box));
-    });
+    return make_parts(shape, mesh, placements, dtype, order,
+                      [&](const Box& box, TensorOptions options) {
+                        return tensors::arange(start, end, step, options, range_of(box));
+                      });
   });
 }
 Tensor linspace(double start, double end, std::int64_t steps, const DeviceMesh& mesh,
-                const Placements& placements, DType dtype) {
+                const Placements& placements, DType dtype, const ShardOrder& order) {
   return named_factory("linspace", [&] {
-    return make_parts({steps}, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
-      return tensors::linspace(start, end, steps, options, range_of(box));
-    });
+    return make_parts({steps}, mesh, placements, dtype, order,
+                      [&](const Box& box, TensorOptions options) {
+                        return tensors::linspace(start, end, steps, options, range_of(box));
+                      });
   });
 }
 Tensor eye(std::int64_t rows, std::int64_t columns, const DeviceMesh& mesh,
-           const Placements& placements, DType dtype) {
+           const Placements& placements, DType dtype, const ShardOrder& order) {
   return named_factory("eye", [&] {
-    return make_parts({rows, columns}, mesh, placements, dtype, diagonal_of);
+    return make_parts({rows, columns}, mesh, placements, dtype, order, diagonal_of);
   });
 }
 

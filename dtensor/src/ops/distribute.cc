@@ -1,5 +1,6 @@
 // Making distributed tensors from whole ones: distribute_tensor and the factories.
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "dtrun/base/error.h"
@@ -46,6 +47,19 @@ class Spread {
     if (stands_at_source(to_come_)) data_ = tensor;
   }
 
+  /// What run() would send and receive. No communication.
+  EntryMovement rehearsed() {
+    EntryMovement entry{spec_, "rank " + std::to_string(source_) + "'s", {}, {}, {}};
+    Shape most = shape_;  // of what the busiest rank has
+    while (!to_come_.empty()) {
+      const int axis = to_come_.front();
+      to_come_.erase(to_come_.begin());
+      const Placement& placement = spec_.placements()[static_cast<std::size_t>(axis)];
+      note(axis, placement.is_shard() ? placement.dim() : -1, most, entry);
+    }
+    return entry;
+  }
+
   LocalTensor run() {
     while (!to_come_.empty()) {
       const int axis = to_come_.front();
@@ -62,6 +76,35 @@ class Spread {
                                [this](int axis) { return mesh_.local_rank(axis) == source_; });
   }
   bool line_has_data(int axis) const { return mesh_.size(axis) > 1 && stands_at_source(to_come_); }
+
+  /// @param dim that is scattered; -1: a broadcast
+  void note(int axis, int dim, Shape& most, EntryMovement& entry) {
+    const int ranks = mesh_.size(axis);
+    const std::int64_t before = bytes_of(shape_), most_before = bytes_of(most);
+    if (dim >= 0) {
+      std::int64_t &size = shape_[static_cast<std::size_t>(dim)],
+                   &largest = most[static_cast<std::size_t>(dim)];
+      size = chunk(axis, size, mesh_.local_rank(axis)).size;
+      largest = chunk(axis, largest, source_).size;
+    }
+    if (ranks == 1) return;
+    const std::int64_t own = bytes_of(shape_), others = ranks - 1;
+    const bool is_source = mesh_.local_rank(axis) == source_;
+    if (line_has_data(axis)) {
+      if (is_source) entry.traffic.sent += dim < 0 ? own * others : before - own;
+      if (!is_source) entry.traffic.received += own;
+    }
+    const LinkRate& link = mesh_.links()[static_cast<std::size_t>(axis)];
+    const std::int64_t sent = dim < 0 ? most_before * others : most_before - bytes_of(most);
+    entry.cost += PlanCost{link.latency + static_cast<double>(sent) / link.bytes_per_second, 1};
+    const std::vector<std::string>& names = mesh_.axis_names();
+    entry.steps.push_back(
+        std::string(dim < 0 ? "broadcast" : "scatter") + " along " +
+        (names.empty() ? "axis " + std::to_string(axis) : names[static_cast<std::size_t>(axis)]));
+  }
+  std::int64_t bytes_of(const Shape& shape) const {
+    return tensors::numel(shape) * static_cast<std::int64_t>(tensors::item_size(like_.dtype()));
+  }
 
   void scatter(int axis, int dim) {
     const int parts = mesh_.size(axis);
@@ -142,8 +185,13 @@ Tensor distribute_tensor(const Tensor& given, const DeviceMesh& mesh, const Plac
   check_source(mesh, options.source_rank);
   Spec spec = asked_spec("distribute_tensor", site, mesh, placements, tensor.shape(),
                          tensor.dtype(), options.shard_order);
-  const bool is_silent = options.source_rank < 0 || MoveObserver::rehearsing();
   if (spec.is_outside()) return Tensor::outside(std::move(spec), tensor.device());
+  const bool is_rehearsed = MoveObserver::rehearsing(),
+             is_silent = options.source_rank < 0 || is_rehearsed;
+  if (is_rehearsed && options.source_rank >= 0) {
+    const EntryMovement entry = Spread(spec, tensor, options.source_rank, site).rehearsed();
+    if (!entry.steps.empty()) MoveObserver::tell(entry);
+  }
   LocalTensor local = is_silent ? cut(tensor, spec.local_box())
                                 : Spread(spec, tensor, options.source_rank, site).run();
   // Later writes to the caller's tensor must not show on some ranks only.
@@ -153,11 +201,12 @@ Tensor distribute_tensor(const Tensor& given, const DeviceMesh& mesh, const Plac
 
 Tensor make_parts(
     const Shape& shape, const DeviceMesh& mesh, const Placements& placements, DType dtype,
+    const ShardOrder& order,
     const std::function<LocalTensor(const Box& box, tensors::TensorOptions options)>& part) {
   const Cause cause("a factory", Cause::Wish::asked);
   tensors::numel(shape);  // of the whole; a part may have no negative size
   const tensors::Device device = mesh.device();
-  Spec spec = make_spec(mesh, placements, shape, dtype);
+  Spec spec = make_spec(mesh, placements, shape, dtype, order);
   if (spec.is_outside()) return Tensor::outside(std::move(spec), device);
   const LocalTensor local = part(spec.local_box(), {dtype, device});
   return made(std::move(spec), local);

@@ -7,9 +7,11 @@
 #include "autograd/rehearsed_graph.h"
 #include "dispatch/choice_observer.h"
 #include "dtrun/dtensor/autograd/random_state.h"
+#include "mesh/crossing.h"
 #include "mesh/mesh_body.h"
 #include "move/cause.h"
 #include "move/move_observer.h"
+#include "plan/explained_route.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -68,11 +70,24 @@ ExplainedAxis explain_axis(const ChoiceMade& made, const std::vector<std::size_t
 }
 
 ExplainedCrossing crossing_of(const CrossMovement& move) {
-  return {.plan = move.plan,
-          .from_axis_names = move.from.mesh().axis_names(),
-          .to_axis_names = move.to.mesh().axis_names(),
-          .traffic = traffic_across(move.plan, move.from, move.to),
-          .memory = memory_across(move.plan, move.from, move.to)};
+  const DeviceMesh from = move.from.mesh(), to = move.to.mesh();
+  ExplainedCrossing crossing{.plan = move.plan,
+                             .from_axis_names = from.axis_names(),
+                             .to_axis_names = to.axis_names(),
+                             .traffic = traffic_across(move.plan, move.from, move.to),
+                             .memory = memory_across(move.plan, move.from, move.to),
+                             .alternatives = {}};
+  const std::vector<CrossMeshPlan> ways = cross_mesh_ways(
+      move.from.shape(), placed(from, move.from.layout()), placed(to, move.to.layout()),
+      static_cast<std::int64_t>(tensors::item_size(move.from.dtype())), from.body()->links,
+      to.body()->links);
+  // The cheapest is the one that is taken.
+  for (std::size_t i = 1; i < ways.size(); ++i)
+    crossing.alternatives.push_back(
+        {.plan = ways[i],
+         .traffic = traffic_across(ways[i], move.from, move.to),
+         .why = why_crossing_lost(ways[i].cost.seconds, ways[0].cost.seconds)});
+  return crossing;
 }
 
 ExplainedBlocks blocks_of(const BlockMovement& move) {
@@ -140,6 +155,23 @@ class Rehearsal : public MoveObserver, public ChoiceObserver {
     return false;
   }
 
+  void on_entry(const EntryMovement& move) override {
+    ExplainedCall call;
+    call.op = Cause::innermost()->op();
+    const Cause* const cause = Cause::outermost();
+    if (cause->op() != call.op) call.part_of = cause->op();
+    std::string steps;
+    for (const std::string& step : move.steps) steps += (steps.empty() ? "" : ", then ") + step;
+    const Layout& layout = move.spec.layout();
+    call.arguments.push_back({.shape = move.spec.shape(),
+                              .dtype = move.spec.dtype(),
+                              .now = layout,
+                              .wanted = layout,
+                              .entry = {{move.whose, steps, move.traffic, move.cost}}});
+    call.output = move.spec.to_string();
+    explanation.calls.push_back(std::move(call));
+  }
+
   void on_choice(const ChoiceMade& made) override {
     ExplainedCall call;
     call.op = made.op;
@@ -182,6 +214,11 @@ CallsExplanation explain(const std::function<void()>& function) {
   Rehearsal rehearsal;
   function();
   return std::move(rehearsal.explanation);
+}
+
+CallsExplanation explain(const Tensor& x, const DeviceMesh& mesh, const Placements& placements,
+                         const ShardOrder& order) {
+  return explain([&] { x.redistribute(mesh, placements, order); });
 }
 
 }  // namespace dtrun::dtensor

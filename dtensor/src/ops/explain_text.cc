@@ -27,18 +27,20 @@ std::string along(const Step& step, const std::vector<std::string>& axis_names) 
 }
 
 /// "reduce_scatter along dp, then messages to the other mesh".
-std::string steps_text(const ExplainedArgument& argument) {
+std::string steps_across(const CrossMeshPlan& plan, const ExplainedCrossing& crossing) {
   std::string text;
-  const auto add = [&](const std::string& step) { text += (text.empty() ? "" : ", then ") + step; };
-  if (argument.way) {
-    for (const ExplainedStep& item : argument.way->chosen.steps)
-      add(along(item.step, argument.way->question.axis_names));
-    return text;
-  }
-  const ExplainedCrossing& crossing = *argument.crossing;
-  for (const Step& step : crossing.plan.before) add(along(step, crossing.from_axis_names));
-  add("messages to the other mesh");
-  for (const Step& step : crossing.plan.after) add(along(step, crossing.to_axis_names));
+  for (const Step& step : plan.before) text += along(step, crossing.from_axis_names) + ", then ";
+  text += "messages to the other mesh";
+  for (const Step& step : plan.after) text += ", then " + along(step, crossing.to_axis_names);
+  return text;
+}
+
+std::string steps_text(const ExplainedArgument& argument) {
+  if (argument.crossing) return steps_across(argument.crossing->plan, *argument.crossing);
+  if (argument.entry) return argument.entry->steps;
+  std::string text;
+  for (const ExplainedStep& item : argument.way->chosen.steps)
+    text += (text.empty() ? "" : ", then ") + along(item.step, argument.way->question.axis_names);
   return text;
 }
 
@@ -48,7 +50,7 @@ std::string way_text(const ExplainedArgument& argument) {
     return "its dim " + std::to_string(argument.blocks->dim) + " moves by all_to_all along " +
            argument.blocks->along + ": " + grouped_digits(argument.traffic().sent) + " bytes, " +
            duration_text(argument.cost().seconds);
-  if (!argument.way && !argument.crossing) return "as it is";
+  if (!argument.way && !argument.crossing && !argument.entry) return "as it is";
   return "to " + argument.wanted.to_string() + " by " + steps_text(argument) + ": " +
          grouped_digits(argument.traffic().sent) + " bytes, " +
          duration_text(argument.cost().seconds);
@@ -60,6 +62,20 @@ std::string memory_text(const PlanMemory& memory) {
          " at once.";
 }
 
+/// The ways that lost, of a redistribution alone: under an operator they would hide its rules.
+std::string other_ways_text(const ExplainedArgument& argument) {
+  if (argument.way) return alternatives_text(*argument.way, "  ");
+  if (!argument.crossing) return "";
+  if (argument.crossing->alternatives.empty()) return "  Other ways: none that differs.\n";
+  using Align = TextTable::Align;
+  TextTable table({Align::left, Align::right, Align::right, Align::left});
+  table.add({"other ways", "this rank sends", "predicted", "why not"});
+  for (const ExplainedCrossingWay& way : argument.crossing->alternatives)
+    table.add({steps_across(way.plan, *argument.crossing), grouped_digits(way.traffic.sent),
+               duration_text(way.plan.cost.seconds), way.why});
+  return table.text("  ");
+}
+
 std::string call_text(const ExplainedCall& call) {
   std::string text = call.op;
   if (!call.part_of.empty()) text += " (part of " + call.part_of + ")";
@@ -69,11 +85,14 @@ std::string call_text(const ExplainedCall& call) {
   for (std::size_t i = 0; i < call.arguments.size(); ++i) {
     const ExplainedArgument& argument = call.arguments[i];
     arguments.add({"argument " + std::to_string(i + 1), tensor_text(argument),
-                   argument.now.to_string(), way_text(argument)});
+                   argument.entry ? argument.entry->whose : argument.now.to_string(),
+                   way_text(argument)});
   }
   text += arguments.text("  ");
   for (const ExplainedArgument& argument : call.arguments)
     if (argument.crossing) text += "  " + memory_text(argument.crossing->memory) + "\n";
+  if (call.axes.empty())
+    for (const ExplainedArgument& argument : call.arguments) text += other_ways_text(argument);
   TextTable rules({Align::left, Align::left, Align::right, Align::left});
   for (const ExplainedAxis& axis : call.axes) {
     rules.add({"along " + axis.name, axis.taken.rule, duration_text(axis.taken.seconds), "taken"});
@@ -93,17 +112,26 @@ object rule_json(const ExplainedRule& rule) {
 }
 
 object crossing_json(const ExplainedArgument& argument) {
+  array others;
+  for (const ExplainedCrossingWay& way : argument.crossing->alternatives)
+    others.push_back(object{{"steps", steps_across(way.plan, *argument.crossing)},
+                            {"bytes_sent", way.traffic.sent},
+                            {"bytes_received", way.traffic.received},
+                            {"seconds", way.plan.cost.seconds},
+                            {"why_not", way.why}});
   return object{{"steps", steps_text(argument)},
                 {"bytes_sent", argument.traffic().sent},
                 {"bytes_received", argument.traffic().received},
                 {"bytes_before", argument.crossing->memory.before},
                 {"bytes_after", argument.crossing->memory.after},
                 {"peak_bytes", argument.crossing->memory.peak},
-                {"seconds", argument.cost().seconds}};
+                {"seconds", argument.cost().seconds},
+                {"alternatives", std::move(others)}};
 }
 
-object blocks_json(const ExplainedArgument& argument) {
-  return object{{"steps", "all_to_all along " + argument.blocks->along},
+/// Of what is no redistribution.
+object brief_json(const ExplainedArgument& argument, const std::string& steps) {
+  return object{{"steps", steps},
                 {"bytes_sent", argument.traffic().sent},
                 {"bytes_received", argument.traffic().received},
                 {"seconds", argument.cost().seconds}};
@@ -113,10 +141,12 @@ object call_json(const ExplainedCall& call) {
   array arguments, axes;
   for (const ExplainedArgument& argument : call.arguments) {
     object one{{"tensor", tensor_text(argument)},
-               {"now", argument.now.to_string()},
+               {"now", argument.entry ? argument.entry->whose : argument.now.to_string()},
                {"wanted", argument.wanted.to_string()}};
     if (argument.crossing) one["way"] = crossing_json(argument);
-    if (argument.blocks) one["way"] = blocks_json(argument);
+    if (argument.blocks)
+      one["way"] = brief_json(argument, "all_to_all along " + argument.blocks->along);
+    if (argument.entry) one["way"] = brief_json(argument, argument.entry->steps);
     if (argument.way) one["way"] = boost::json::parse(argument.way->to_json());
     arguments.push_back(std::move(one));
   }
@@ -137,12 +167,14 @@ object call_json(const ExplainedCall& call) {
 
 PlanCost ExplainedArgument::cost() const {
   if (blocks) return blocks->cost;
+  if (entry) return entry->cost;
   if (crossing) return crossing->plan.cost;
   return way ? way->chosen.cost : PlanCost();
 }
 
 Traffic ExplainedArgument::traffic() const {
   if (blocks) return blocks->traffic;
+  if (entry) return entry->traffic;
   if (crossing) return crossing->traffic;
   return way ? way->chosen.traffic : Traffic();
 }

@@ -11,6 +11,7 @@ namespace dtrun::dtensor {
 /// type; where the placements are Partial, what its terms add up to
 Tensor make_parts(
     const Shape& shape, const DeviceMesh& mesh, const Placements& placements, DType dtype,
+    const ShardOrder& order,
     const std::function<LocalTensor(const Box& box, tensors::TensorOptions options)>& part);
 
 /// Of a's shape, dtype, device and layout; where a is Partial, whole, for nobody needs its numbers.

@@ -7,8 +7,9 @@
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/tensor.h"
 #include "dtrun/tensor/ops.h"
-#include "mesh/spec_table.h"
+#include "mesh/guessed_shape.h"
 #include "move/cause.h"
+#include "move/move_observer.h"
 #include "ops/gradient_layout.h"
 
 namespace dtrun::dtensor {
@@ -172,6 +173,36 @@ LocalTensor agreed_elements(const LocalTensor& local, const Spec& spec, const Te
   return agreed;
 }
 
+/// What run_check sends and receives: notes_of_all(), then agreed_elements().
+EntryMovement rehearsed_check(const LocalTensor& local, const Spec& spec) {
+  const DeviceMesh mesh = spec.mesh();
+  const auto bytes_of = [](const LocalTensor& tensor) {
+    return tensor.numel() * static_cast<std::int64_t>(tensors::item_size(tensor.dtype()));
+  };
+  EntryMovement entry{spec, "each rank's", {"all_gather of shapes"}, {}, {}};
+  const auto slowest = std::ranges::max_element(mesh.links(), {}, &LinkRate::latency);
+  const std::int64_t others = mesh.size() - 1;
+  if (others == 0) return entry;
+  const std::int64_t note = bytes_of(PartNote{local.dtype(), {}, 0}.packed()) * others;
+  entry.traffic = {note, note};
+  entry.cost = {slowest->latency + static_cast<double>(note) / slowest->bytes_per_second, 1};
+  for (int axis = 0; axis < mesh.ndim(); ++axis) {
+    const auto index = static_cast<std::size_t>(axis);
+    if (!spec.layout().is_replicate(index) || mesh.size(axis) == 1) continue;
+    const std::int64_t all = bytes_of(local) * (mesh.size(axis) - 1);
+    const LinkRate& link = mesh.links()[index];
+    if (mesh.local_rank(axis) == 0)
+      entry.traffic.sent += all;
+    else
+      entry.traffic.received += bytes_of(local);
+    entry.cost += PlanCost{link.latency + static_cast<double>(all) / link.bytes_per_second, 1};
+    entry.steps.push_back("broadcast along " + (mesh.axis_names().empty()
+                                                    ? "axis " + std::to_string(axis)
+                                                    : mesh.axis_names()[index]));
+  }
+  return entry;
+}
+
 void check_box(const LocalTensor& local, const Spec& spec) {
   const Shape expected = spec.local_box().shape;
   if (local.shape() == expected || spec.is_outside()) return;
@@ -194,8 +225,11 @@ Tensor Tensor::from_local(const Tensor& given, const DeviceMesh& mesh, const Pla
     options.shape = std::move(grown.shape);
     is_guessed = grown.is_guessed;
   }
-  const Spec spec = make_spec(mesh, placements, options.shape, local.dtype(), options.shard_order);
-  if (options.run_check && mesh.has_this_rank()) {
+  Spec spec = make_spec(mesh, placements, options.shape, local.dtype(), options.shard_order);
+  if (options.run_check && mesh.has_this_rank() && MoveObserver::rehearsing()) {
+    const Cause cause("from_local", Cause::Wish::asked, site);
+    MoveObserver::tell(rehearsed_check(local, spec));
+  } else if (options.run_check && mesh.has_this_rank()) {
     const Cause cause("from_local", Cause::Wish::asked, site);
     const std::vector<PartNote> notes = notes_of_all(local, spec, site);
     check_placings(notes, spec);
@@ -207,7 +241,7 @@ Tensor Tensor::from_local(const Tensor& given, const DeviceMesh& mesh, const Pla
     local = agreed_elements(local, spec, site);
   }
   check_box(local, spec);
-  if (is_guessed && !options.run_check) spec.body()->has_guessed_shape = true;
+  if (is_guessed && !options.run_check) spec = with_guess(spec, guess_of(spec.shape()));
   Tensor made(spec, std::move(local));
   if (options.grad_placements.empty()) {
     return recorded("from_local", given, std::move(made),

@@ -193,45 +193,51 @@ Tensor randint_like(const Tensor& a, std::int64_t low, std::int64_t high) {
 }
 
 Tensor randn(const Shape& shape, RandomKey key, const DeviceMesh& mesh,
-             const Placements& placements, DType dtype) {
+             const Placements& placements, DType dtype, const ShardOrder& order) {
   return drawn_as("randn", shape, [&] {
     require_floating_numbers("randn", dtype);
-    return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
-      return tensors::randn_block(shape, box.offsets, box.shape, key, options);
-    });
+    return make_parts(shape, mesh, placements, dtype, order,
+                      [&](const Box& box, TensorOptions options) {
+                        return tensors::randn_block(shape, box.offsets, box.shape, key, options);
+                      });
   });
 }
 Tensor rand(const Shape& shape, RandomKey key, const DeviceMesh& mesh, const Placements& placements,
-            DType dtype) {
+            DType dtype, const ShardOrder& order) {
   return drawn_as("rand", shape, [&] {
     require_floating_numbers("rand", dtype);
-    return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
-      return tensors::rand_block(block_of(shape, box), key, options);
-    });
+    return make_parts(shape, mesh, placements, dtype, order,
+                      [&](const Box& box, TensorOptions options) {
+                        return tensors::rand_block(block_of(shape, box), key, options);
+                      });
   });
 }
-Tensor randn(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
-             DType dtype) {
-  return randn(shape, next_random_key(), mesh, placements, dtype);
+Tensor randn(const Shape& shape, const DeviceMesh& mesh, const Placements& placements, DType dtype,
+             const ShardOrder& order) {
+  return randn(shape, next_random_key(), mesh, placements, dtype, order);
 }
-Tensor rand(const Shape& shape, const DeviceMesh& mesh, const Placements& placements, DType dtype) {
-  return rand(shape, next_random_key(), mesh, placements, dtype);
+Tensor rand(const Shape& shape, const DeviceMesh& mesh, const Placements& placements, DType dtype,
+            const ShardOrder& order) {
+  return rand(shape, next_random_key(), mesh, placements, dtype, order);
 }
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, const DeviceMesh& mesh,
-               const Placements& placements, DType dtype) {
+               const Placements& placements, DType dtype, const ShardOrder& order) {
   return drawn_as("randint", shape, [&] {
     require_whole_numbers("randint", low, high, dtype);
     const RandomKey key = next_random_key();
-    return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
-      return tensors::randint_block(low, high, block_of(shape, box), key, options);
-    });
+    return make_parts(
+        shape, mesh, placements, dtype, order, [&](const Box& box, TensorOptions options) {
+          return tensors::randint_block(low, high, block_of(shape, box), key, options);
+        });
   });
 }
-Tensor randperm(std::int64_t n, const DeviceMesh& mesh, const Placements& placements, DType dtype) {
+Tensor randperm(std::int64_t n, const DeviceMesh& mesh, const Placements& placements, DType dtype,
+                const ShardOrder& order) {
   // A place in an order is known only with all of it.
   const Tensor whole = randperm(n, TensorOptions{.dtype = dtype});
   return make_parts(
-      {n}, mesh, placements, dtype, [&](const Box& box, TensorOptions options) -> LocalTensor {
+      {n}, mesh, placements, dtype, order,
+      [&](const Box& box, TensorOptions options) -> LocalTensor {
         return whole.narrow(0, box.offsets[0], box.shape[0]).to(options.device).clone();
       });
 }

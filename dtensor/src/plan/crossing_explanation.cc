@@ -73,6 +73,12 @@ void check_rank(const CrossingQuestion& question) {
 
 }  // namespace
 
+std::string why_crossing_lost(double seconds, double least) {
+  if (least == 0 && seconds > 0) return "sends what need not be sent";
+  const double ratio = least > 0 ? seconds / least : 1;
+  return ratio >= 1.05 ? fmt::format("{:.1f}x slower", ratio) : "no faster";
+}
+
 int CrossingSide::ranks() const {
   return std::accumulate(mesh_shape.begin(), mesh_shape.end(), 1, std::multiplies<>());
 }
@@ -87,10 +93,8 @@ CrossingExplanation explain_crossing(CrossingQuestion question) {
                                                    question.from.links, question.to.links)) {
     explanation.alternatives.push_back(explained(question, plan));
     ExplainedCrossMesh& way = explanation.alternatives.back();
-    const double least = explanation.alternatives.front().plan.cost.seconds;
-    const double ratio = least > 0 ? way.plan.cost.seconds / least : 1;
-    way.why = ratio >= 1.05 ? fmt::format("{:.1f}x slower", ratio) : "no faster";
-    if (least == 0 && way.plan.cost.seconds > 0) way.why = "sends what need not be sent";
+    way.why = why_crossing_lost(way.plan.cost.seconds,
+                                explanation.alternatives.front().plan.cost.seconds);
     for (const Placement& placement : placements_of({plan.given, plan.wanted}))
       explanation.held.push_back(placement);
   }

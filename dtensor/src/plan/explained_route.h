@@ -12,4 +12,8 @@ namespace dtrun::dtensor {
 ExplainedRoute route_of(const PlanQuestion& question, std::string name,
                         const std::vector<Step>& steps);
 
+/// Of a way to another mesh that costs `seconds`, where the one that is taken costs `least`: "1.5x
+/// slower".
+std::string why_crossing_lost(double seconds, double least);
+
 }  // namespace dtrun::dtensor

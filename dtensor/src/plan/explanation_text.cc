@@ -59,19 +59,6 @@ std::string memory_text(const PlanExplanation& explanation) {
       grouped_digits(memory.before), grouped_digits(memory.after), grouped_digits(memory.peak));
 }
 
-std::string alternatives_text(const PlanExplanation& explanation) {
-  if (explanation.chosen.cost.collectives == 0) return "";
-  if (explanation.alternatives.empty()) return "\nOther ways: none that differs.\n";
-  TextTable table({kLeft, kRight, kRight, kRight, kLeft});
-  table.add({"other ways", "collectives", "busiest sends", "predicted", "why not"});
-  for (const ExplainedRoute& route : explanation.alternatives) {
-    table.add({route.name, std::to_string(route.cost.collectives),
-               grouped_digits(route.mesh.busiest.sent), duration_text(route.cost.seconds),
-               route.why});
-  }
-  return "\n" + table.text();
-}
-
 array steps_json(const PlanQuestion& question, const ExplainedRoute& route) {
   array steps;
   for (const ExplainedStep& item : route.steps) {
@@ -129,6 +116,19 @@ std::string steps_text(const PlanQuestion& question, const ExplainedRoute& route
   return table.text(margin);
 }
 
+std::string alternatives_text(const PlanExplanation& explanation, const std::string& margin) {
+  if (explanation.chosen.cost.collectives == 0) return "";
+  if (explanation.alternatives.empty()) return margin + "Other ways: none that differs.\n";
+  TextTable table({kLeft, kRight, kRight, kRight, kLeft});
+  table.add({"other ways", "collectives", "busiest sends", "predicted", "why not"});
+  for (const ExplainedRoute& route : explanation.alternatives) {
+    table.add({route.name, std::to_string(route.cost.collectives),
+               grouped_digits(route.mesh.busiest.sent), duration_text(route.cost.seconds),
+               route.why});
+  }
+  return table.text(margin);
+}
+
 std::string PlanExplanation::to_string() const {
   std::string text = fmt::format("{}{} on {} ranks {}\nfrom {}\nto   {}\n\n",
                                  tensors::dtype_short_name(question.dtype),
@@ -144,7 +144,8 @@ std::string PlanExplanation::to_string() const {
                     grouped_digits(chosen.mesh.total), grouped_digits(chosen.mesh.busiest.sent));
   }
   text += memory_text(*this);
-  return text + alternatives_text(*this);
+  const std::string others = alternatives_text(*this, "");
+  return others.empty() ? text : text + "\n" + others;
 }
 
 std::string PlanExplanation::to_json() const {

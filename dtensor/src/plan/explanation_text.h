@@ -17,6 +17,9 @@ std::string mesh_text(const std::vector<int>& shape, const std::vector<std::stri
 std::string steps_text(const PlanQuestion& question, const ExplainedRoute& route,
                        const std::string& margin);
 
+/// The ways that lost, as a table; empty where nothing is sent.
+std::string alternatives_text(const PlanExplanation& explanation, const std::string& margin);
+
 inline boost::json::array json_list(const auto& values) {
   boost::json::array list;
   for (const auto& value : values) list.emplace_back(value);

@@ -95,6 +95,7 @@ nn::StateDict tensors_to_merge(const std::function<Tensor(const LocalTensor& who
 }
 
 // Whoever has saved it, and however it lay.
+// Every layout that a file can have: a Partial tensor is refused (save_and_load_test.cc).
 TEST(MergedFileTest, IsTheSameByteForByteForEveryMeshAndLayout) {
   const OwnFolder own;
   const auto merged = [&](const std::string& name) {

@@ -74,23 +74,25 @@ Tensor distribute_tensor(const Tensor& tensor, const DeviceMesh& mesh, const Pla
                          Tensor::Site site = Tensor::Site::current());
 
 // On a mesh: each rank makes its own part, without communication; on a mesh of CUDA devices on its
-// current device. The values are those of the local factories, whatever the placements.
+// current device. The values are those of the local factories, whatever the placements and the
+// order in which axes cut a dim.
 Tensor empty(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
-             DType dtype = DType::f32);
+             DType dtype = DType::f32, const ShardOrder& order = {});
 Tensor zeros(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
-             DType dtype = DType::f32);
+             DType dtype = DType::f32, const ShardOrder& order = {});
 Tensor ones(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
-            DType dtype = DType::f32);
+            DType dtype = DType::f32, const ShardOrder& order = {});
 Tensor full(const Shape& shape, Scalar value, const DeviceMesh& mesh, const Placements& placements,
-            DType dtype = DType::f32);
+            DType dtype = DType::f32, const ShardOrder& order = {});
 
 Tensor arange(std::int64_t n, const DeviceMesh& mesh, const Placements& placements,
-              DType dtype = DType::i64);
+              DType dtype = DType::i64, const ShardOrder& order = {});
 Tensor arange(double start, double end, double step, const DeviceMesh& mesh,
-              const Placements& placements, DType dtype = DType::f32);
+              const Placements& placements, DType dtype = DType::f32, const ShardOrder& order = {});
 Tensor linspace(double start, double end, std::int64_t steps, const DeviceMesh& mesh,
-                const Placements& placements, DType dtype = DType::f32);
+                const Placements& placements, DType dtype = DType::f32,
+                const ShardOrder& order = {});
 Tensor eye(std::int64_t rows, std::int64_t columns, const DeviceMesh& mesh,
-           const Placements& placements, DType dtype = DType::f32);
+           const Placements& placements, DType dtype = DType::f32, const ShardOrder& order = {});
 
 }  // namespace dtrun::dtensor

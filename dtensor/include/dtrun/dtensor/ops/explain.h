@@ -19,19 +19,35 @@ namespace dtrun::dtensor {
 PlanExplanation explain(const Tensor& x, const Placements& placements,
                         const ShardOrder& order = {});
 
+/// A way to another mesh that is not taken.
+struct ExplainedCrossingWay {
+  CrossMeshPlan plan;
+  Traffic traffic;  ///< of this rank
+  std::string why;  ///< why it lost: "1.5x slower"
+};
+
 /// To another mesh.
 struct ExplainedCrossing {
   CrossMeshPlan plan;
   std::vector<std::string> from_axis_names;
   std::vector<std::string> to_axis_names;
-  Traffic traffic;    ///< of this rank
-  PlanMemory memory;  ///< of this rank, on both meshes' devices together
+  Traffic traffic;                                 ///< of this rank
+  PlanMemory memory;                               ///< of this rank, on both meshes' devices
+  std::vector<ExplainedCrossingWay> alternatives;  ///< the cheapest first
 };
 
 /// Elements that come to other places of a cut dim: flip(), roll().
 struct ExplainedBlocks {
   int dim;
   std::string along;  ///< the axes that cut it: "dp and tp"
+  Traffic traffic;    ///< of this rank
+  PlanCost cost;
+};
+
+/// Onto a mesh: distribute_tensor(), from_local() with run_check.
+struct ExplainedEntry {
+  std::string whose;  ///< elements come onto it: "rank 0's", "each rank's"
+  std::string steps;  ///< "scatter along dp, then broadcast along tp"
   Traffic traffic;    ///< of this rank
   PlanCost cost;
 };
@@ -44,6 +60,7 @@ struct ExplainedArgument {
   std::optional<PlanExplanation> way = {};  ///< none where it lies so already, or goes further
   std::optional<ExplainedCrossing> crossing = {};
   std::optional<ExplainedBlocks> blocks = {};
+  std::optional<ExplainedEntry> entry = {};
   Placements held = placements_of({now, wanted});  ///< keep the sizes of ragged shards
 
   PlanCost cost() const;
@@ -64,7 +81,7 @@ struct ExplainedAxis {
   std::vector<ExplainedRule> lost;  ///< those that were tried, the cheapest first, then the others
 };
 
-/// An operator, or a redistribute() between operators.
+/// An operator, or a redistribute(), distribute_tensor() or from_local() between operators.
 struct ExplainedCall {
   std::string op;
   std::string part_of;  ///< "softmax", where that is made of several operators
@@ -91,6 +108,10 @@ struct CallsExplanation {
 /// fully_shard(); hooks of leaves, by which data_parallel() sums gradients, are not.
 /// @throws Error kUsage for an optimizer's step(): explain_step() runs one and looks
 CallsExplanation explain(const std::function<void()>& function);
+
+/// Of x.redistribute(mesh, placements, order), mostly to another mesh. @throws Error as it
+CallsExplanation explain(const Tensor& x, const DeviceMesh& mesh, const Placements& placements,
+                         const ShardOrder& order = {});
 
 std::ostream& operator<<(std::ostream& out, const CallsExplanation& explanation);
 

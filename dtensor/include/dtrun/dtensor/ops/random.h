@@ -35,18 +35,19 @@ Tensor randperm(std::int64_t n, RandomKey key, TensorOptions options = {.dtype =
 
 // On a mesh, without communication. The values are those of a local tensor with the same key.
 Tensor randn(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
-             DType dtype = DType::f32);
+             DType dtype = DType::f32, const ShardOrder& order = {});
 Tensor rand(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
-            DType dtype = DType::f32);
+            DType dtype = DType::f32, const ShardOrder& order = {});
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, const DeviceMesh& mesh,
-               const Placements& placements, DType dtype = DType::i64);
+               const Placements& placements, DType dtype = DType::i64,
+               const ShardOrder& order = {});
 Tensor randperm(std::int64_t n, const DeviceMesh& mesh, const Placements& placements,
-                DType dtype = DType::i64);
+                DType dtype = DType::i64, const ShardOrder& order = {});
 /// With a key of one's own; the random state stays as it is.
 Tensor randn(const Shape& shape, RandomKey key, const DeviceMesh& mesh,
-             const Placements& placements, DType dtype = DType::f32);
+             const Placements& placements, DType dtype = DType::f32, const ShardOrder& order = {});
 Tensor rand(const Shape& shape, RandomKey key, const DeviceMesh& mesh, const Placements& placements,
-            DType dtype = DType::f32);
+            DType dtype = DType::f32, const ShardOrder& order = {});
 
 // Of a's shape, dtype, mesh, device and placements, but Replicate where `a` is Partial: as
 // zeros_like() and its family in elementwise.h. No communication; the values are those of the
