@@ -67,7 +67,7 @@ class CountedDrivable : public Drivable {
 
 class ProgressThreadTest : public testing::Test {
  protected:
-  ProgressThreadTest() { thread_.keep_off_while_attended(); }
+  ProgressThreadTest() { thread_.look_seldom(); }
 
   Doorbell doorbell_;
   ProgressThread thread_{doorbell_, [this](std::uint32_t ticket, base::Deadline) {
@@ -145,6 +145,47 @@ TEST_F(ProgressThreadTest, AnAttendedOneStaysUntilItIsIdle) {
   thread_.add(drivable);
   drivable.await_drives(2);
   thread_.remove(drivable);
+}
+
+/// It has a CPU of its own.
+class ProgressThreadWithCpuTest : public testing::Test {
+ protected:
+  Doorbell doorbell_;
+  ProgressThread thread_{doorbell_, [this](std::uint32_t ticket, base::Deadline) {
+                           base::futex_wait(doorbell_.word, ticket, base::Deadline::never());
+                         }};
+};
+
+// A sleeper would have to be rung for each of these drives, and would cost its peers a system call.
+TEST_F(ProgressThreadWithCpuTest, WhatItsOwnerMovesItLooksAtAndNobodyNeedRing) {
+  CountedDrivable attended(Attendance::moves);
+  thread_.add(attended);
+  attended.await_drives(5);
+  EXPECT_EQ(doorbell_.sleepers.load(), 0U);
+  thread_.remove(attended);
+}
+
+// The other may be added just when the idle one is about to be forgotten, which is put off then.
+TEST_F(ProgressThreadWithCpuTest, AnAttendedOneThatIsIdleIsForgotten) {
+  CountedDrivable attended(Attendance::moves), later(Attendance::moves);
+  attended.set_outcome(Drivable::Outcome::idle);
+  thread_.add(attended);
+  attended.await_drives(1);
+  thread_.add(later);
+  later.await_drives(6);
+  EXPECT_LE(attended.drives(), 2);
+  thread_.remove(later);
+  thread_.remove(attended);
+}
+
+TEST_F(ProgressThreadWithCpuTest, WhatItsOwnerLeavesIsMovedAndSleepsUntilItIsRung) {
+  CountedDrivable left(Attendance::none);
+  thread_.add(left);
+  left.await_drives(1);
+  const int driven = left.drives();
+  doorbell_.ring();
+  left.await_drives(driven + 1);
+  thread_.remove(left);
 }
 
 }  // namespace

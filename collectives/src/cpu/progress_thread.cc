@@ -36,16 +36,19 @@ void ProgressThread::remove(Drivable& drivable) {
 void ProgressThread::run() {
   using Attendance = Drivable::Attendance;
   std::unique_lock lock(mutex_);
-  std::chrono::milliseconds nap = kNap;
+  Nap nap{0};
   while (!stopping_) {
     changed_->wait(lock, [this] { return stopping_ || !drivables_.empty(); });
     const Attendance now = attendance();
     if (now != Attendance::none) {
-      nap = now == Attendance::asleep ? std::min(2 * nap, kLongestNap) : kNap;
+      const Nap longest = now == Attendance::asleep ? kLongestNap : kNap;
+      nap = std::clamp(2 * nap, first_nap_, longest);
       take_nap(lock, nap);
+      // What is idle is forgotten: its owner's blocking calls need no looks.
+      if (has_own_cpu()) drive_all(lock);
       continue;
     }
-    nap = kNap;
+    nap = Nap(0);
     // Always counted as asleep: it does not spin, so peers must ring for all that they publish.
     const Sleeper sleeper(doorbell_);
     while (!stopping_ && !drivables_.empty()) {
@@ -56,13 +59,12 @@ void ProgressThread::run() {
 }
 
 Drivable::Attendance ProgressThread::attendance() {
-  Drivable::Attendance least =
-      keeps_off_ ? Drivable::Attendance::asleep : Drivable::Attendance::none;
+  Drivable::Attendance least = Drivable::Attendance::asleep;
   for (Drivable* drivable : drivables_) least = std::min(least, drivable->attendance());
   return least;
 }
 
-void ProgressThread::take_nap(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds nap) {
+void ProgressThread::take_nap(std::unique_lock<std::mutex>& lock, Nap nap) {
   if (stopping_ || drivables_.empty()) return;
   if (nap > kNap) {
     is_long_nap_.store(true, std::memory_order_seq_cst);
@@ -80,6 +82,15 @@ void ProgressThread::notify() {
 
 void ProgressThread::round(std::unique_lock<std::mutex>& lock) {
   const std::uint32_t ticket = doorbell_.take_ticket();
+  const std::optional<base::Deadline> next = drive_all(lock);
+  if (!next || drivables_.empty()) return;
+  lock.unlock();
+  sleep_(ticket, *next);
+  lock.lock();
+}
+
+std::optional<base::Deadline> ProgressThread::drive_all(std::unique_lock<std::mutex>& lock) {
+  const std::uint32_t ticket = doorbell_.ticket();
   const std::vector<Drivable*> now = drivables_;
   std::vector<Drivable*> idle;
   bool moved = false;
@@ -99,14 +110,11 @@ void ProgressThread::round(std::unique_lock<std::mutex>& lock) {
   driving_ = false;
   changed_->notify_all();
   // add() rings: with an old ticket an idle one may have got work since it was driven.
-  if (moved || stopping_ || doorbell_.ticket() != ticket) return;
+  if (moved || stopping_ || doorbell_.ticket() != ticket) return std::nullopt;
   std::erase_if(drivables_, [&](Drivable* drivable) {
     return std::find(idle.begin(), idle.end(), drivable) != idle.end();
   });
-  if (drivables_.empty()) return;
-  lock.unlock();
-  sleep_(ticket, next);
-  lock.lock();
+  return next;
 }
 
 }  // namespace dtrun::collectives::cpu

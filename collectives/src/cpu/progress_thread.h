@@ -1,7 +1,7 @@
 // ProgressThread: moves asynchronous operations on while their owner computes. One per world,
-// started with the first such operation. Where it has no CPU of its own it would take that of a
-// rank, and the peers would wake it for all that they publish: there it keeps off while the owner
-// moves the operations itself, and looks once in a while whether that is still so. Thread-safe.
+// started with the first such operation. While the owner moves the operations itself it keeps off,
+// and looks once in a while whether that is still so: else the two would wait for each other's
+// lock, and the peers would wake it for all that they publish. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -48,8 +49,8 @@ class ProgressThread {
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
 
-  /// Before the first add().
-  void keep_off_while_attended() { keeps_off_ = true; }
+  /// Before the first add(): it has no CPU of its own, so each of its looks takes one from a rank.
+  void look_seldom() { first_nap_ = kNap; }
   /// Drives it until it is idle.
   void add(Drivable& drivable);
   /// In a child after fork: the thread is the parent's.
@@ -66,24 +67,29 @@ class ProgressThread {
   }
 
  private:
-  /// Between two looks whether owners still attend. Where they sleep it becomes longer from look to
-  /// look, and end_long_nap() ends it. So what nobody attends to any more may wait for two short
-  /// ones.
-  static constexpr std::chrono::milliseconds kNap{1}, kLongestNap{64};
+  using Nap = std::chrono::microseconds;
+  /// Between two looks whether owners still attend: at first short where there is a CPU for it, as
+  /// most owners that begin something compute next. It becomes longer from look to look, up to kNap
+  /// or, where they sleep, kLongestNap, which end_long_nap() ends. So what nobody attends to any
+  /// more may wait for two of kNap.
+  static constexpr Nap kShortNap{200}, kNap{1000}, kLongestNap{64000};
 
   void run();
   void notify();
-  /// The least of all. none, too, where this thread never keeps off.
+  /// The least of all.
   Drivable::Attendance attendance();
-  void take_nap(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds nap);
+  void take_nap(std::unique_lock<std::mutex>& lock, Nap nap);
   void round(std::unique_lock<std::mutex>& lock);
+  /// Once, and forgets those that are idle. @return until when to sleep; nullopt: there may be more
+  std::optional<base::Deadline> drive_all(std::unique_lock<std::mutex>& lock);
+  bool has_own_cpu() const { return first_nap_ < kNap; }
 
   Doorbell& doorbell_;
   const Sleep sleep_;
   std::mutex mutex_;
   std::unique_ptr<std::condition_variable> changed_ = std::make_unique<std::condition_variable>();
   std::vector<Drivable*> drivables_;
-  bool keeps_off_ = false;
+  Nap first_nap_ = kShortNap;
   std::atomic<bool> is_long_nap_{false};
   bool driving_ = false;
   bool stopping_ = false;

@@ -107,7 +107,7 @@ void World::join(const GroupOptions& options, Deadline deadline) {
   const auto shares = [this](int rank) { return shares_memory(rank); };
   crowding_ = share.has_cpus_for(1, size(), shares) ? Crowding::alone : Crowding::crowded;
   cores_ = share.cores_of_all(size(), shares);
-  if (!share.has_cpus_for(2, size(), shares)) progress_thread_.keep_off_while_attended();
+  if (!share.has_cpus_for(2, size(), shares)) progress_thread_.look_seldom();
   int local_ranks = 0;
   for (int rank = 0; rank < size(); ++rank) local_ranks += shares(rank) ? 1 : 0;
   if (local_ranks < size()) {
