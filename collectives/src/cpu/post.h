@@ -14,6 +14,14 @@
 
 namespace dtrun::collectives::cpu {
 
+/// Posts carry fingerprints, and these are compared, in every build that is used. What that costs
+/// can be measured without (docs/benchmarks.md).
+#ifdef DTRUN_UNCHECKED_CALLS
+inline constexpr bool kChecksCalls = false;
+#else
+inline constexpr bool kChecksCalls = true;
+#endif
+
 /// Turns count a group's collectives that go by posts, modulo 2^32. The first one lies shortly
 /// before the end of the numbers, so that every longer run goes around it.
 using Turn = std::uint32_t;
@@ -34,6 +42,10 @@ struct PostHead {
   std::uint32_t before = 0;  ///< hash of all collectives of the lane before this one
   std::byte fingerprint[offsetof(Fingerprint, site)] = {};
 
+  void tell(std::uint32_t hash_before, const Fingerprint& print) {
+    before = hash_before;
+    std::memcpy(fingerprint, &print, sizeof(fingerprint));
+  }
   bool operator==(const PostHead& other) const {
     return std::memcmp(this, &other, sizeof(PostHead)) == 0;
   }
@@ -50,10 +62,9 @@ struct alignas(128) Post {
   alignas(8) std::byte payload[kInline] = {};  ///< of up to kInline bytes, or laid_pieces()
   char site[sizeof(Fingerprint::site)] = {};
 
-  void show(std::uint32_t before, const Fingerprint& fingerprint) {
-    head.before = before;
-    std::memcpy(head.fingerprint, &fingerprint, sizeof(head.fingerprint));
-    std::memcpy(site, fingerprint.site, sizeof(site));
+  void show(const PostHead& shown, const Fingerprint& print) {
+    head = shown;
+    std::memcpy(site, print.site, sizeof(site));
   }
   /// Of a payload in pieces, which lies elsewhere: how many of them are there.
   std::atomic_ref<std::uint32_t> laid_pieces() {
