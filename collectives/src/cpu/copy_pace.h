@@ -14,8 +14,8 @@ namespace dtrun::collectives::cpu {
 
 class CopyPace {
  public:
-  /// Of fewer bytes, most of what is written waits in the core while the lines come.
-  static constexpr std::size_t kLeastBytes = 8 << 10;
+  /// Of fewer bytes a question takes too much of the time.
+  static constexpr std::size_t kLeastBytes = 1 << 10;
   /// For each cache line, from which on copies through the caches are slow: 7 to 10 ns were seen
   /// where cores share a cache, 27 where they do not, and 3 where the reader uses the same core.
   static constexpr std::chrono::nanoseconds kSlowLine{12};
@@ -53,7 +53,7 @@ class CopyPace {
  private:
   // Copies of so many bytes, which may be for several readers, are timed in the end of so many. A
   // slow one takes as long as ten around the caches: so fewer are tried where all were slow.
-  static constexpr std::size_t kTimedBytes = 256 << 10, kCycleBytes = 1 << 20,
+  static constexpr std::size_t kTimedBytes = 256 << 10, kCycleBytes = 2 << 20,
                                kMostAroundBytes = 16 << 20;
   static constexpr std::chrono::nanoseconds kMostOfLine{24};
 

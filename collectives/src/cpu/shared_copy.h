@@ -17,6 +17,7 @@ class SharedCopy {
 
  private:
   void copy_piece(std::byte* to, const std::byte* from, std::size_t bytes);
+  void copy_timed(std::byte* to, const std::byte* from, std::size_t bytes);
 
   CopyPace pace_;
 };
