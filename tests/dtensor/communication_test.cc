@@ -243,6 +243,12 @@ TEST(CommunicationTest, AnOperatorsCommunicationIsCountedUnderItsName) {
 layer.add  add             all_to_all      1          24
 total                                      3          96
 )");
+    EXPECT_EQ(
+        counter.to_json(),
+        R"({"counts":[{"section":"","for":"","pass":"forward","collective":"all_reduce","calls":1,"bytes_sent":24},)"
+        R"({"section":"","for":"full_tensor","pass":"forward","collective":"all_gather","calls":1,"bytes_sent":48},)"
+        R"({"section":"layer.add","for":"add","pass":"forward","collective":"all_to_all","calls":1,"bytes_sent":24}],)"
+        R"("calls":3,"bytes_sent":96})");
   });
 }
 

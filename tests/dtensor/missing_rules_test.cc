@@ -77,6 +77,7 @@ const std::map<const char*, std::set<std::string>> kExtremes = {
       "hardtanh",
       "index_add",
       "index_backward",
+      "layer_norm",
       "leaky_relu",
       "lerp",
       "linear",
@@ -122,8 +123,8 @@ const std::map<const char*, std::set<std::string>> kExtremes = {
 /// Of all others.
 const std::map<const char*, std::set<std::string>> kSumsAndCuts = {
     {kRarelyTwo,
-     {"addcdiv", "addcmul", "index_add", "index_backward", "lerp", "norm", "scatter", "scatter_add",
-      "scaled_dot_product_attention_backward", "where"}},
+     {"addcdiv", "addcmul", "index_add", "index_backward", "layer_norm", "lerp", "norm", "rms_norm",
+      "scatter", "scatter_add", "scaled_dot_product_attention_backward", "where"}},
     {kNoPartialComes,
      {"cross_entropy_backward", "index_backward", "log_softmax_backward", "norm_backward",
       "place_classes", "scaled_dot_product_attention_backward", "softmax_backward"}},

@@ -277,7 +277,7 @@ TEST(MoveLogTest, EachMoveToAnotherMeshIsLoggedWithItsCause) {
   const auto expect_of_two = [&](const std::string& line) {
     for (int rank = 0; rank < 2; ++rank) expected.insert(line);
   };
-  expect_of_two("a factory: f32[2] from [R] to [P(sum)]: to_partial along dp");
+  expect_of_two("ones: f32[2] from [R] to [P(sum)]: to_partial along dp");
   for (int time = 0; time < 4; ++time) {
     expect_of_two("redistribute at " + of_line(4) + halves + there + messages);
     expect_of_two("redistribute at " + of_line(4) + halves + there + messages + sent);

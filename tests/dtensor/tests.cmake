@@ -31,7 +31,11 @@ dtrun_test(dtensor/rank_tests LINKS dtrun::dtensor dtrun_rank_support dtrun_test
   SOURCES ragged ragged_operators
   checkpoint/async_saver checkpoint/block_writer checkpoint/chunk_reads checkpoint/crash checkpoint/crash_of_two checkpoint/devices checkpoint/faults checkpoint/offline checkpoint/read_ahead checkpoint/save_and_load checkpoint/series checkpoint/shared_reads checkpoint/state
   data/data_loader local_map nn/distribute_module nn/layers nn/meta_scope nn/module nn/module_gradients nn/module_vectors nn/training_modules optim/half_training optim/optim_vectors optim/optimizer optim/training_tools parallel/context_parallel parallel/data_parallel parallel/dropout parallel/explain_step parallel/fully_shard parallel/fully_shard_compute parallel/fully_shard_kept parallel/loss_curves parallel/parallelize parallel/pipeline parallel/predict_step parallel/regions parallel/transformer_counts parallel/zero_redundancy_optimizer
+<<<<<<< HEAD
   threads autograd bad_arguments bad_input bad_operands check_rule communication cross_mesh device_mesh explain factories failure gradient_samples mesh_slices outside_mesh planned_mesh tensor redistribute redistribute_vectors repeated_crossing repeated_move trace composed elementwise index known_wrong_results operator_vectors operators_page own_operator reduction rows random random_program sample_goldens spare_owners spec_memory strides ops missing_rules tape methods any_layout cut_rows carried_kinds crossing_kinds peak_memory)
+=======
+  threads autograd bad_arguments bad_input bad_operands cause check_rule communication cross_mesh device_mesh explain factories failure gradient_samples mesh_slices outside_mesh planned_mesh tensor redistribute redistribute_vectors repeated_crossing repeated_move trace composed elementwise index known_wrong_results operator_vectors operators_page own_operator reduction rows random random_program sample_goldens spare_owners spec_memory strides ops missing_rules tape methods any_layout cut_rows)
+>>>>>>> 4c049149 (dtensor: what communicates is told as the call that was made)
 
 # Trainings one after the other; the long form goes on for half an hour.
 set(soak_definitions $<$<NOT:$<STREQUAL:${DTRUN_SANITIZE},>>:DTRUN_SOAK_MEMORY_IS_THE_SANITIZERS>)

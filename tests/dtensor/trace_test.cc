@@ -56,17 +56,18 @@ TEST(TraceTest, AStepIsModulesOperatorsTheirBackwardsAndTheOptimizersStep) {
   optimizer.step();
   const std::vector<TraceEvent> events = trace.events();
   EXPECT_GT(events.size(), forward);
-  for (const char* const name : {"Reader", "Reader.blocks.1", "Reader.blocks.1.up", "linear",
-                                 "linear, backward", "norm", "cross_entropy, backward", "AdamW"})
+  for (const char* const name :
+       {"Reader", "Reader.blocks.1", "Reader.blocks.1.up", "linear", "linear, backward",
+        "layer_norm", "cross_entropy, backward", "AdamW"})
     EXPECT_NE(find(events, name), nullptr) << name;
   const TraceEvent& block = *find(events, "Reader.blocks.0");
-  const TraceEvent& norm = *find(events, "norm");
+  const TraceEvent& norm = *find(events, "layer_norm");
   EXPECT_EQ(norm.section, "Reader.blocks.0.norm");
   EXPECT_LE(block.begin, norm.begin);
   EXPECT_GE(block.end, norm.end);
   // Of a backward the module is told in which its forward was.
   const TraceEvent& last = *std::find_if(events.rbegin(), events.rend(), [](const TraceEvent& one) {
-    return one.name == "norm, backward";
+    return one.name == "layer_norm, backward";
   });
   EXPECT_EQ(last.section, "Reader.blocks.0.norm");
   std::vector<std::pair<double, double>> stretches;

@@ -372,6 +372,53 @@ TEST(ExampleTest, BothLogsOfTheDemoTellEachMoveWithItsCause) {
   EXPECT_EQ(moves_told("TORCH_LOGS"), moves);
 }
 
+/// The lines of the log of DTensor alone.
+std::string log_of(int ranks, const std::vector<std::string>& program) {
+  testing_support::CommandOptions options;
+  options.environment["TORCH_LOGS"] = "+dtensor";
+  std::vector<std::string> command = {DTRUN_BIN "/dtrun",
+                                      "--nproc_per_node=" + std::to_string(ranks)};
+  command.insert(command.end(), program.begin(), program.end());
+  const CommandResult result = run_command(command, options);
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  std::string log;
+  for (std::size_t at = 0, end = 0; at < result.err.size(); at = end + 1) {
+    end = std::min(result.err.find('\n', at), result.err.size());
+    const std::string line = result.err.substr(at, end - at);
+    if (line.find(" D dtensor] ") != std::string::npos) log += line + "\n";
+  }
+  return log;
+}
+
+// Each of them with the line of the program that asked for it, or with the operator's name.
+TEST(ExampleTest, TheLogsOfTrainingsTellWhatEachLayerSends) {
+  const std::vector<std::string> small = {"--width", "32", "--batch", "8", "--sample", "0"};
+  struct Case {
+    std::string mesh;
+    std::vector<std::string> told;
+  };
+  const Case cases[] = {
+      {"tp=2", {"Rowwise of 1.down at ", "clip_grad_norm_ at "}},
+      {"fsdp=2", {"unshard of ", "gradients of ", "clip_grad_norm_ at "}},
+      {"pp=2", {"a stage's output at ", "a stage's gradient at ", "the pipeline's loss at "}},
+      {"dp=2", {"data_parallel at ", "data_parallel's bucket, backward at "}},
+      {"cp=2", {"ring_attention at ", "ring_attention, backward at "}}};
+  for (const Case& one : cases) {
+    std::vector<std::string> program = {DTRUN_BIN "/train_gpt", "--mesh", one.mesh, "--steps", "2"};
+    program.insert(program.end(), small.begin(), small.end());
+    const std::string log = log_of(2, program);
+    EXPECT_EQ(log.find("dtensor/src/"), std::string::npos) << one.mesh << "\n" << log;
+    EXPECT_EQ(log.find("an operator"), std::string::npos) << one.mesh << "\n" << log;
+    for (const std::string& told : one.told)
+      EXPECT_NE(log.find(" D dtensor] " + told), std::string::npos) << told << one.mesh << "\n"
+                                                                    << log;
+    EXPECT_NE(log.find("train_gpt.cc:"), std::string::npos) << one.mesh << "\n" << log;
+  }
+  const std::string drawn = log_of(4, {DTRUN_BIN "/sharding_spec"});
+  EXPECT_NE(drawn.find("shards_text at "), std::string::npos) << drawn;
+  EXPECT_EQ(drawn.find("dtensor/src/"), std::string::npos) << drawn;
+}
+
 TEST(ExampleTest, TheDemosScriptStartsFourRanksAndEight) {
   const std::string script = DTRUN_SOURCE_DIR "/examples/run_dtensor_demo.sh";
   testing_support::CommandOptions options;

@@ -1,6 +1,6 @@
 // named_call: runs an operator that is made of others under its own name. What they refuse is told
 // as the call that the program made: its name, its arguments, and how these lie. Of nested ones the
-// outermost counts. Costs a few writes.
+// outermost counts; it is also the Cause of what they communicate. Costs a few writes.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/tensor.h"
+#include "move/cause.h"
 
 namespace dtrun::dtensor {
 
@@ -45,10 +46,11 @@ class CallArgument {
 };
 using CallArguments = std::span<const CallArgument>;
 
-/// Whether this thread is within a named call.
+/// Whether this thread is within a named call, and which.
 class NamedCallScope {
  public:
-  NamedCallScope() { ++depth_; }
+  /// @param op a literal
+  explicit NamedCallScope(std::string_view op) : cause_(Cause::of_call(op)) { ++depth_; }
   ~NamedCallScope() { --depth_; }
   NamedCallScope(const NamedCallScope&) = delete;
   NamedCallScope& operator=(const NamedCallScope&) = delete;
@@ -56,6 +58,7 @@ class NamedCallScope {
 
  private:
   static constinit thread_local int depth_;
+  const Cause cause_;
 };
 
 /// Rethrows the error that is being handled, told of this call. Within a named call, as it is.
@@ -68,7 +71,7 @@ template <typename Body>
 decltype(auto) named_call(std::string_view op, std::initializer_list<CallArgument> arguments,
                           Body&& body) {
   try {
-    const NamedCallScope scope;
+    const NamedCallScope scope(op);
     for (const CallArgument& argument : arguments) {
       if (argument.is_missing()) [[unlikely]]
         refuse_missing(op, argument);

@@ -251,23 +251,11 @@ std::vector<LegalWay> legal_ways(const Question& question, const DeviceMesh& mes
 
 class LegalLayoutsOfCall : public LegalLayouts {
  public:
-  LegalLayoutsOfCall(const OpView& op, const DeviceMesh& mesh, std::span<const Placed> inputs)
-      : op_(op), mesh_(mesh), inputs_(inputs) {}
-
-  std::string nearest() const override {
-    std::vector<LegalWay> ways = legal_ways(question_of(op_, mesh_, inputs_), mesh_);
-    if (ways.size() > kMost) ways.resize(kMost);
-    std::string text;
-    for (const LegalWay& way : ways)
-      text +=
-          (text.empty() ? " takes " : ", ") + way.operands + " for " + duration_text(way.seconds);
-    return std::string(op_.name) + text;
-  }
+  LegalLayoutsOfCall(const OpView& op, std::span<const Placed> inputs) : op_(op), inputs_(inputs) {}
+  std::string nearest() const override { return nearest_layouts(op_, inputs_); }
 
  private:
-  static constexpr std::size_t kMost = 3;
   const OpView& op_;
-  const DeviceMesh& mesh_;
   const std::span<const Placed> inputs_;
 };
 
@@ -324,6 +312,17 @@ void append_inputs(CallKey& key, const OpView& op, std::span<const Placed> input
 
 constinit thread_local ChoiceObserver* ChoiceObserver::innermost_ = nullptr;
 
+std::string nearest_layouts(const OpView& op, std::span<const Placed> inputs) {
+  constexpr std::size_t kMost = 3;
+  const DeviceMesh mesh = mesh_of(op.name, inputs);
+  std::vector<LegalWay> ways = legal_ways(question_of(op, mesh, inputs), mesh);
+  if (ways.size() > kMost) ways.resize(kMost);
+  std::string text;
+  for (const LegalWay& way : ways)
+    text += (text.empty() ? " takes " : ", ") + way.operands + " for " + duration_text(way.seconds);
+  return std::string(op.name) + text;
+}
+
 void refuse_undefined(std::string_view op, std::size_t argument) {
   refuse_undefined(op, "argument " + std::to_string(argument + 1));
 }
@@ -367,7 +366,7 @@ PreparedCall prepare_call(const OpView& op, std::span<const Placed> inputs, Call
       call.locals.push_back(inputs[i].local());
     } else {
       const Cause cause(op.name, i);
-      const LegalLayoutsOfCall legal(op, mesh, inputs);
+      const LegalLayoutsOfCall legal(op, inputs);
       call.locals.push_back(run_plan({mesh, call.inputs[i].shape(), inputs[i].spec().body()},
                                      plan->steps[i], inputs[i].local()));
     }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -70,6 +71,10 @@ struct PreparedCall {
 /// @param key the attributes' @throws Error kInvalidArgument for different meshes, a local tensor
 /// of many elements, and what meta throws
 PreparedCall prepare_call(const OpView& op, std::span<const Placed> inputs, CallKey key);
+
+/// The layouts of the operands that cost least to come to, the cheapest first: "matmul takes [R]
+/// and [S(1)] for 4.0 us, [S(1)] and [S(0)] for 4.2 us".
+std::string nearest_layouts(const OpView& op, std::span<const Placed> inputs);
 
 /// @throws Error kInvalidArgument naming the operator and the argument
 [[noreturn]] void refuse_undefined(std::string_view op, std::size_t argument);

@@ -1,5 +1,8 @@
 #include "dtrun/dtensor/move/comm_counter.h"
 
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
 #include <memory>
 #include <ostream>
 #include <utility>
@@ -116,6 +119,21 @@ std::string CommCounter::to_string() const {
   }
   table.add({"total", "", "", grouped_digits(total().calls), grouped_digits(total().bytes)});
   return table.text();
+}
+
+std::string CommCounter::to_json() const {
+  boost::json::array counts;
+  for (const auto& [key, count] : observer_->counts) {
+    counts.push_back(
+        boost::json::object{{"section", key.section},
+                            {"for", key.op},
+                            {"pass", key.way == Cause::Way::forward ? "forward" : "backward"},
+                            {"collective", key.collective},
+                            {"calls", count.calls},
+                            {"bytes_sent", count.bytes}});
+  }
+  return boost::json::serialize(boost::json::object{
+      {"counts", std::move(counts)}, {"calls", total().calls}, {"bytes_sent", total().bytes}});
 }
 
 std::ostream& operator<<(std::ostream& out, const CommCounter& counter) {

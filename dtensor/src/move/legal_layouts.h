@@ -16,8 +16,12 @@ class LegalLayouts {
   /// Of the operator and those of its legal layouts that cost least to come to, the cheapest first:
   /// "matmul takes [R] and [S(1)] for 4.0 us, [S(1)] and [S(0)] for 4.2 us".
   virtual std::string nearest() const = 0;
-  /// Of this thread; null: no operator's operand is being moved.
-  static const LegalLayouts* innermost() { return innermost_; }
+  /// Of this thread's call, not of those that it is made of; null: no operator is being called.
+  static const LegalLayouts* outermost() {
+    const LegalLayouts* layouts = innermost_;
+    while (layouts != nullptr && layouts->outer_ != nullptr) layouts = layouts->outer_;
+    return layouts;
+  }
 
  private:
   static constinit thread_local const LegalLayouts* innermost_;

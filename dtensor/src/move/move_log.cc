@@ -13,7 +13,8 @@ namespace log = base::log;
 std::string cause_in_words(const Cause* cause) {
   if (cause == nullptr) return "a redistribution";
   std::string words = cause->to_string();
-  if (cause->argument() >= 0) words += fmt::format(", argument {}", cause->argument() + 1);
+  const Cause* const operand = cause->is_asked() ? nullptr : Cause::operand();
+  if (operand != nullptr) words += ", " + operand->argument_of(*cause);
   if (cause->site().line() != 0)
     words += fmt::format(" at {}:{}", cause->site().file_name(), cause->site().line());
   return words;
@@ -78,6 +79,13 @@ void write_crossing(const CrossMovement& move) {
 }
 void write_blocks(const BlockMovement& move) {
   write_line(line_of(move));
+}
+void write_call(const collectives::ObservedCall& call) {
+  std::string line = fmt::format("{}: {}: {} among {} ranks", cause_in_words(Cause::outermost()),
+                                 tensors::dtype_short_name(call.dtype),
+                                 collectives::op_kind_name(call.kind), call.ranks);
+  if (call.bytes_sent != 0) line += fmt::format(" ({} bytes sent)", call.bytes_sent);
+  write_line(line);
 }
 
 }  // namespace dtrun::dtensor

@@ -8,6 +8,7 @@
 #include "dtrun/collectives/reduce_op.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/creation.h"
+#include "move/cause.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -92,6 +93,7 @@ std::string first_difference(const Tensors& found, const Tensors& whole, double 
     if (i >= found.size() || found[i].defined() != whole[i].defined())
       return of + "there is one on a mesh or on one rank, and not on the other";
     if (!whole[i].defined()) continue;
+    const Cause cause("check_rule", Cause::Wish::asked);
     const Tensor all = found[i].is_distributed() ? found[i].full_tensor() : found[i];
     const std::string wrong = difference(all, whole[i], tolerance);
     if (!wrong.empty()) return of + wrong;

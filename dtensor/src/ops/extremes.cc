@@ -1,5 +1,6 @@
 // The greatest and the least, and where they are. A dim that goes may be cut: the extreme of the
 // parts' extremes is that of the whole, and a position is looked for where its element is.
+#include "autograd/legal_layouts_of.h"
 #include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
@@ -9,7 +10,6 @@
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops.h"
 #include "layout/place_in_whole.h"
-#include "move/cause.h"
 #include "move/neutral.h"
 #include "ops/reduced_dims.h"
 
@@ -135,14 +135,14 @@ Tensor extreme_of(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
 template <End kEnd>
 Tensor position_in(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
   return named_call(kPositionName<kEnd>, {{"input", a}}, [&] {
-    const Cause cause(kPositionName<kEnd>, Cause::Wish::implied);
     const NoGrad no_grad;
     const ReducedDims reduced = reduced_dims(kPositionName<kEnd>, a, dims, keepdim);
     require_some(kPositionName<kEnd>, a.shape(), reduced);
     const Tensor x = without_partial(a);
     if (!is_cut_along(x, reduced)) return call(kPosition<kEnd>, x, reduced);
-    const Tensor y = without_partial(extreme_of<kEnd>(x, reduced.dims, true));
-    Tensor found = without_partial(call(kPositionOfExtreme<kEnd>, x, y, reduced));
+    const LegalLayoutsOf legal(kPosition<kEnd>, x, reduced);
+    const Tensor y = without_own_partial(extreme_of<kEnd>(x, reduced.dims, true));
+    Tensor found = without_own_partial(call(kPositionOfExtreme<kEnd>, x, y, reduced));
     if (keepdim) return found;
     for (std::size_t i = reduced.dims.size(); i-- > 0;) found = found.squeeze(reduced.dims[i]);
     return found;
@@ -152,7 +152,6 @@ Tensor position_in(const Tensor& a, const std::vector<int>& dims, bool keepdim) 
 template <End kEnd>
 Extremes extremes_along(const Tensor& a, int dim, bool keepdim) {
   return named_call(kEnd == End::greatest ? "max" : "min", {{"input", a}}, [&]() -> Extremes {
-    const Cause cause(kEnd == End::greatest ? "max" : "min", Cause::Wish::implied);
     const Tensor x = without_partial(a);
     const Tensor compared = x.dtype() == DType::boolean ? x.to(DType::u8) : x;
     const Tensor indices = position_in<kEnd>(compared, {dim}, true);
@@ -172,10 +171,10 @@ Tensor amin(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
   return extreme_of<End::least>(a, dims, keepdim);
 }
 Tensor max(const Tensor& a) {
-  return extreme_of<End::greatest>(a, {}, false);
+  return named_call("max", {{"input", a}}, [&] { return extreme_of<End::greatest>(a, {}, false); });
 }
 Tensor min(const Tensor& a) {
-  return extreme_of<End::least>(a, {}, false);
+  return named_call("min", {{"input", a}}, [&] { return extreme_of<End::least>(a, {}, false); });
 }
 Extremes max(const Tensor& a, int dim, bool keepdim) {
   return extremes_along<End::greatest>(a, dim, keepdim);

@@ -9,6 +9,7 @@
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/tensor/own_storages.h"
 #include "move/cause.h"
+#include "move/legal_layouts.h"
 #include "move/move_observer.h"
 
 namespace dtrun::dtensor::in_place_steps {
@@ -142,14 +143,34 @@ const Tensor& unless_same(const Tensor& target, const Tensor& old, const Tensor&
   return same(target, other) ? old : other;
 }
 
-const Tensor& assign(const Tensor& target, const Tensor& result) {
-  const Cause cause("an operator in place", Cause::Wish::implied);
-  Tensor fitting = result.to(target.dtype());
-  // A local target holds all of it, and every rank's the same.
-  if (!target.is_distributed() && fitting.is_distributed()) fitting = fitting.full_tensor();
-  if (target.is_distributed()) {
-    fitting = fitting.redistribute(target.placements(), target.spec().shard_order());
+namespace {
+
+/// For what a form in place makes.
+class LayoutOfTarget : public LegalLayouts {
+ public:
+  explicit LayoutOfTarget(const Tensor& target) : target_(target) {}
+
+  std::string nearest() const override {
+    return std::string(Cause::outermost()->op()) +
+           " takes operands whose result lies as the tensor that it writes, " +
+           (target_.is_distributed() ? target_.spec().layout().to_string() : "local");
   }
+
+ private:
+  const Tensor& target_;
+};
+
+}  // namespace
+
+Tensor lying_as_target(const Tensor& target, const Tensor& value) {
+  const LayoutOfTarget legal(target);
+  // A local target holds all of it, and every rank's the same.
+  if (!target.is_distributed()) return value.is_distributed() ? value.full_tensor() : value;
+  return value.redistribute(target.placements(), target.spec().shard_order());
+}
+
+const Tensor& assign(const Tensor& target, const Tensor& result) {
+  const Tensor fitting = lying_as_target(target, result.to(target.dtype()));
   if (is_to_be_written(target)) {
     target.local().storage()->count_write();
     target.local().copy_(fitting.local());

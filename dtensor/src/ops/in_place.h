@@ -33,6 +33,8 @@ Tensor as_it_was(const Tensor& target, Others others);
 /// nobody asks how it came about: so the kernel may write it where it belongs.
 bool is_in_step(const Tensor& target, Others others);
 void check_result(const char* op, const Tensor& target, const Tensor& result);
+/// The value where the target lies, in the graph.
+Tensor lying_as_target(const Tensor& target, const Tensor& value);
 const Tensor& assign(const Tensor& target, const Tensor& result);
 /// An operand that is the target itself is read as it was.
 const Tensor& unless_same(const Tensor& target, const Tensor& old, const Tensor& other);
@@ -76,7 +78,7 @@ template <typename Operation, typename Kernel>
 const Tensor& in_place(const char* name, const Tensor& target, Others others, Operation operation,
                        Kernel kernel) {
   try {
-    const NamedCallScope scope;
+    const NamedCallScope scope(name);
     return write_in_place(name, target, others, operation, kernel);
   } catch (const base::Error& error) {
     tell_in_place(name, target, others, error);

@@ -46,8 +46,7 @@ constexpr Op<None, Overwritten> kOverwrite{
 /// The old numbers have no part in the result; what made them has a gradient still: 0.
 Tensor overwritten(const Tensor& old, const Tensor& value) {
   Tensor fitting = value.to(old.dtype());
-  if (old.is_distributed() && fitting.is_distributed())
-    fitting = fitting.redistribute(old.placements(), old.spec().shard_order());
+  if (old.is_distributed() && fitting.is_distributed()) fitting = lying_as_target(old, fitting);
   const Tensor* const inputs[] = {&fitting, &old};
   return recorded(kOverwrite, std::span<const Tensor* const>(inputs), fitting.detach(), None{},
                   Overwritten{old.spec(), old.local().shape(), old.device()});

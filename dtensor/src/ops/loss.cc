@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "autograd/call.h"
+#include "autograd/legal_layouts_of.h"
 #include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -249,8 +250,9 @@ Tensor beside_rows(const Tensor& scores, const Tensor& numbers) {
 }
 
 Tensor losses_of_rows(const Tensor& scores, const Tensor& target, Ignored ignored) {
-  const Cause cause("cross_entropy", Cause::Wish::implied);
   if (!has_cut_classes(scores)) return call(kCrossEntropy, scores, target, ignored);
+  const Tensor* const operands[] = {&scores, &target};
+  const LegalLayoutsOf legal(kCrossEntropy, operands, ignored);
   const Tensor numbers = scores.detach();
   const Tensor sums = beside_rows(
       scores, logsumexp(scores.dtype() == DType::f64 ? numbers : numbers.to(DType::f32), {1}));
@@ -282,8 +284,10 @@ Tensor target_weights(const Tensor& target, const LossOptions& options, std::int
   }
   Tensor weight = options.weight.detach().to(dtype);
   // All of it before it stands beside each row.
-  if (weight.is_distributed())
+  if (weight.is_distributed()) {
+    const Cause cause = Cause::of_operand(2);
     weight = weight.redistribute(Placements(weight.placements().size(), Replicate()));
+  }
   return pick(weight.unsqueeze(0).expand({target.size(0), classes}), target,
               {options.ignore_index, classes});
 }
@@ -390,11 +394,13 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const LossOptio
           const Tensor loss = cross_entropy(logits.unsqueeze(0), target.unsqueeze(0), options);
           return loss.dim() == 0 ? loss : loss.squeeze(0);
         }
-        const Cause cause("cross_entropy", Cause::Wish::implied);
         const Tensor scores = class_rows(logits);
         Tensor rows = target.reshape({target.numel()});
         // Once, for all that asks for them.
-        if (has_cut_classes(scores) && rows.is_distributed()) rows = beside_rows(scores, rows);
+        if (has_cut_classes(scores) && rows.is_distributed()) {
+          const Cause cause = Cause::of_operand(1);
+          rows = beside_rows(scores, rows);
+        }
         const Tensor weights = target_weights(rows, options, scores.size(1), scores.dtype());
         Tensor losses;
         if (options.label_smoothing > 0) {

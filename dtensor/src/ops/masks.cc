@@ -10,6 +10,7 @@
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/index.h"
+#include "move/cause.h"
 #include "ops/whole.h"
 
 namespace dtrun::dtensor {
@@ -30,10 +31,16 @@ Tensor known_to_all(const Tensor& like, const LocalTensor& local) {
                             Placements(like.placements().size(), Replicate()));
 }
 
+/// @param argument its place among the operands of the call
+LocalTensor whole_mask(const Tensor& mask, std::string_view call, std::size_t argument) {
+  const Cause cause = Cause::of_operand(argument);
+  return whole_of(mask, call);
+}
+
 /// A list for each dim of the mask, as long as it has true elements; whole on every rank.
-Tensors positions_of(const Tensor& mask, std::string_view call) {
+Tensors positions_of(const Tensor& mask, std::string_view call, std::size_t argument) {
   Tensors lists;
-  LocalTensor numbers = true_numbers(whole_of(mask, call));
+  LocalTensor numbers = true_numbers(whole_mask(mask, call, argument));
   for (int dim = mask.dim(); dim-- > 0;) {
     const std::int64_t size = std::max<std::int64_t>(1, mask.size(dim));
     lists.insert(lists.begin(), known_to_all(mask, tensors::remainder(numbers, size)));
@@ -46,7 +53,9 @@ Tensors positions_of(const Tensor& mask, std::string_view call) {
 
 Tensors without_masks(std::string_view op, const Shape& shape, const Tensors& positions) {
   Tensors lists;
+  std::size_t argument = 0;
   for (const Tensor& given : positions) {
+    ++argument;
     // As in PyTorch u8 is a mask here, from before there was bool, and never positions.
     const bool is_mask =
         given.defined() && (given.dtype() == DType::boolean || given.dtype() == DType::u8);
@@ -65,7 +74,7 @@ Tensors without_masks(std::string_view op, const Shape& shape, const Tensors& po
                       std::to_string(at) + " on",
                   "expand() it");
     }
-    for (Tensor& list : positions_of(given.to(DType::boolean), op))
+    for (Tensor& list : positions_of(given.to(DType::boolean), op, argument))
       lists.push_back(std::move(list));
   }
   return lists;
@@ -74,11 +83,11 @@ Tensors without_masks(std::string_view op, const Shape& shape, const Tensors& po
 Tensor nonzero(const Tensor& a) {
   return named_call("nonzero", {{"input", a}}, [&] {
     if (a.dim() == 0) {
-      const bool is_zero = whole_of(a, "nonzero").to(DType::boolean).item() == 0;
+      const bool is_zero = whole_mask(a, "nonzero", 0).to(DType::boolean).item() == 0;
       return known_to_all(a, tensors::zeros({is_zero ? 0 : 1, 0}, {DType::i64, a.device()}));
     }
     const NoGrad no_grad;
-    return stack(positions_of(a.dtype() == DType::boolean ? a : ne(a, 0), "nonzero"), 1);
+    return stack(positions_of(a.dtype() == DType::boolean ? a : ne(a, 0), "nonzero", 0), 1);
   });
 }
 
@@ -92,7 +101,7 @@ Tensor masked_select(const Tensor& a, const Tensor& mask) {
     }
     const Shape shape = tensors::broadcast_shapes(a.shape(), mask.shape());
     const Tensor list =
-        known_to_all(mask, true_numbers(whole_of(mask, "masked_select").expand(shape)));
+        known_to_all(mask, true_numbers(whole_mask(mask, "masked_select", 1).expand(shape)));
     return index_select(a.expand(shape).reshape({tensors::numel(shape)}), 0, list);
   });
 }

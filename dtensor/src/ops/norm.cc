@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "autograd/call.h"
+#include "autograd/legal_layouts_of.h"
 #include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -150,33 +151,38 @@ Tensors norm_gradients(const NormContext& c) {
 }
 
 /// x, [weight, [bias]]
-constexpr Op<NormDims, NormEps> kNorm{
-    .name = "norm",
-    .meta = [](Metas in, const NormDims&) { return in[0]; },
-    .rules = norm_rules<1>,
-    .local = [](Locals in, const NormDims& a, const NormEps& v, const Site&) -> LocalTensor {
-      tensors::NormOptions options = norm_options(a, v);
-      if (in.size() > 1) options.weight = in[1];
-      if (in.size() > 2) options.bias = in[2];
-      return run_norm(in[0], a, options).output;
-    },
-    .backward = norm_gradients,
-    .saves = saves_inputs(0, 1),
-    .weighed = Weighed::there_and_back};
+constexpr Op<NormDims, NormEps> row_norm_op(std::string_view name) {
+  return {.name = name,
+          .meta = [](Metas in, const NormDims&) { return in[0]; },
+          .rules = norm_rules<1>,
+          .local = [](Locals in, const NormDims& a, const NormEps& v, const Site&) -> LocalTensor {
+            tensors::NormOptions options = norm_options(a, v);
+            if (in.size() > 1) options.weight = in[1];
+            if (in.size() > 2) options.bias = in[2];
+            return run_norm(in[0], a, options).output;
+          },
+          .backward = norm_gradients,
+          .saves = saves_inputs(0, 1),
+          .weighed = Weighed::there_and_back};
+}
+constexpr Op<NormDims, NormEps> kLayerNorm = row_norm_op("layer_norm"),
+                                kRmsNorm = row_norm_op("rms_norm");
 
 /// @param inputs x, [weight, [bias]]
 Tensor normed(std::span<const Tensor* const> inputs, const NormDims& dims, const NormEps& eps) {
   const Tensor& x = *inputs[0];
-  if (!has_cut_rows(x, dims.dims)) return call(kNorm, inputs, dims, eps);
+  const Op<NormDims, NormEps>& op = dims.form == NormForm::layer ? kLayerNorm : kRmsNorm;
+  if (!has_cut_rows(x, dims.dims)) return call(op, inputs, dims, eps);
   // The gradient of a weight that is whole needs another collective where rows are cut.
   const bool has_whole_weight =
       inputs.size() > 1 && !is_cut_along(*inputs[1], last_dims_of(*inputs[1], dims.dims));
   if (has_whole_weight && comes_sooner_whole(x, last_dims_of(x, dims.dims)))
-    return call(kNorm, inputs, dims, eps);
+    return call(op, inputs, dims, eps);
+  const LegalLayoutsOf legal(op, inputs, dims);
   const Tensor none;
   const Tensor& weight = inputs.size() > 1 ? *inputs[1] : none;
   const Tensor& bias = inputs.size() > 2 ? *inputs[2] : none;
-  return recorded(kNorm, inputs, norm_of_cut(x, cut_norm(dims, eps), weight, bias), dims, eps);
+  return recorded(op, inputs, norm_of_cut(x, cut_norm(dims, eps), weight, bias), dims, eps);
 }
 
 void check_norm(const char* op, const Tensor& a, const Shape& normalized, const Tensor& parameter) {

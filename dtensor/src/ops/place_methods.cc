@@ -108,8 +108,8 @@ Tensor PlaceMethods::reshape_as(const Tensor& other) const {
   return named_call("reshape_as", {{"input", self()}, {"other", other}},
                     [&] { return self().reshape(other.shape()); });
 }
-bool PlaceMethods::equal(const Tensor& other) const {
-  return dtensor::equal(self(), other);
+bool PlaceMethods::equal(const Tensor& other, base::CallSite site) const {
+  return dtensor::equal(self(), other, site);
 }
 Tensor Tensor::operator[](const Tensor& positions) const {
   return dtensor::index(*this, positions);

@@ -298,7 +298,8 @@ std::vector<std::int64_t> Tensor::to_vector_i64(Site site) const {
   return numbers_of(*this, "to_vector", site).to_vector_i64();
 }
 
-bool equal(const Tensor& a, const Tensor& b) {
+bool equal(const Tensor& a, const Tensor& b, Tensor::Site site) {
+  const Cause cause("equal", Cause::Wish::asked, site);
   return tensors::equal(whole_of(a, "equal"), whole_of(b, "equal"));
 }
 

@@ -3,6 +3,7 @@
 // it begins.
 #include <algorithm>
 
+#include "autograd/legal_layouts_of.h"
 #include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
@@ -196,6 +197,7 @@ Tensor flip(const Tensor& a, const std::vector<int>& dims) {
     if (!is_cut_along_any(a, flipped.dims) || has_one_twice(flipped.dims)) {
       return call(kFlip, a, flipped);
     }
+    const LegalLayoutsOf legal(kFlip, a, flipped);
     return recorded(kFlip, a, flip_of_cut(a, flipped.dims), flipped);
   });
 }
@@ -206,6 +208,7 @@ Tensor roll(const Tensor& a, const std::vector<std::int64_t>& shifts,
     if (!is_cut_along_any(a, rolled.dims) || shifts.size() != rolled.dims.size()) {
       return call(kRoll, a, rolled, Shifts{shifts});
     }
+    const LegalLayoutsOf legal(kRoll, a, rolled);
     return recorded(kRoll, a, roll_of_cut(a, shifts, rolled.dims), rolled, Shifts{shifts});
   });
 }

@@ -108,10 +108,12 @@ Tensor with_dims_back(const Tensor& result, const ReducedDims& a) {
   return whole;
 }
 
-// Several operators would each reduce the Partial operand. So it is reduced once, before them. The
-// Cause counts that as the operator's own communication, which StrictScope refuses.
+// Several operators would each reduce the Partial operand. So it is reduced once, before them.
 Tensor without_partial(const Tensor& a) {
-  const Cause cause("an operator", Cause::Wish::implied);
+  const Cause cause = Cause::of_operand(0);
+  return without_own_partial(a);
+}
+Tensor without_own_partial(const Tensor& a) {
   if (!a.is_distributed()) return a;
   const Placements whole = without_partials(a.placements());
   return whole == a.placements() ? a : a.redistribute(whole, a.spec().shard_order());
@@ -150,7 +152,6 @@ Lying without_dims(const Tensor& a, const ReducedDims& dims) {
 }  // namespace
 
 Tensor whole_along(const Tensor& a, int dim) {
-  const Cause cause("an operator", Cause::Wish::implied);
   const auto [placements, order] = without_dims(a, {{dim}, KeepDim::yes});
   return a.redistribute(placements, order);
 }

@@ -39,8 +39,10 @@ void keep_reduced_whole(Rules& r, Metas in, const ReducedDims& a);
 
 /// A result, or its gradient, with the dims that went, as 1.
 Tensor with_dims_back(const Tensor& result, const ReducedDims& a);
-/// Without parts that are still to be summed: as the operand of several operators.
+/// Without parts that are still to be summed: the first operand, as that of several operators.
 Tensor without_partial(const Tensor& a);
+/// The same of a tensor that the operator has made.
+Tensor without_own_partial(const Tensor& a);
 /// Whether ranks hold different stretches of a dim that goes.
 bool is_cut_along(const Tensor& a, const ReducedDims& dims);
 bool is_cut_along(const Tensor& a, int dim);

@@ -1,6 +1,7 @@
 #include "dtrun/dtensor/ops/rows.h"
 
 #include "autograd/call.h"
+#include "autograd/legal_layouts_of.h"
 #include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
@@ -10,7 +11,6 @@
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/reduction.h"
 #include "dtrun/tensor/ops/rows.h"
-#include "move/cause.h"
 #include "move/neutral.h"
 #include "ops/add_matmul.h"
 #include "ops/named_dim.h"
@@ -144,14 +144,14 @@ Lowered lowered(const char* op, const Tensor& a, const RowDim& row) {
 }
 
 Tensor softmax_of_cut(const Tensor& a, const RowDim& row) {
-  const Cause cause("softmax", Cause::Wish::implied);
+  const LegalLayoutsOf legal(kSoftmax, a, row);
   const NoGrad no_grad;
   const Lowered low = lowered("softmax", a, row);
   return lying_as(low.x, tensors::div(low.exponentials, low.total).to(a.dtype()));
 }
 
 Tensor log_softmax_of_cut(const Tensor& a, const RowDim& row) {
-  const Cause cause("log_softmax", Cause::Wish::implied);
+  const LegalLayoutsOf legal(kLogSoftmax, a, row);
   const NoGrad no_grad;
   const Lowered low = lowered("log_softmax", a, row);
   return lying_as(low.x, tensors::sub(low.part, tensors::log(low.total)).to(a.dtype()));

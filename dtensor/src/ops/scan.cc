@@ -1,4 +1,5 @@
 // cumsum and cumprod.
+#include "autograd/legal_layouts_of.h"
 #include "autograd/named_call.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -6,7 +7,6 @@
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops/reduction.h"
 #include "dtrun/tensor/shapes_only.h"
-#include "move/cause.h"
 #include "ops/named_dim.h"
 #include "ops/reduced_dims.h"
 
@@ -71,7 +71,7 @@ LocalTensor widened(const LocalTensor& part) {
 }
 
 Tensor cumsum_of_cut(const Tensor& a, const Scan& scan) {
-  const Cause cause("cumsum", Cause::Wish::implied);
+  const LegalLayoutsOf legal(kCumsum, a, scan);
   const NoGrad no_grad;
   const Tensor x = without_partial(a);
   const LocalTensor part = widened(x.local());
@@ -121,7 +121,7 @@ constexpr Op<Scan> kCumprod{.name = "cumprod",
                             .saves = {1, true}};
 
 Tensor cumprod_of_cut(const Tensor& a, const Scan& scan) {
-  const Cause cause("cumprod", Cause::Wish::implied);
+  const LegalLayoutsOf legal(kCumprod, a, scan);
   const NoGrad no_grad;
   const Tensor x = without_partial(a);
   const LocalTensor part = widened(x.local());

@@ -5,6 +5,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/visualize_sharding.h"
 #include "dtrun/tensor/ops.h"
+#include "move/cause.h"
 #include "ops/whole.h"
 
 namespace dtrun::dtensor {
@@ -127,8 +128,9 @@ std::string caption(const DeviceMesh& mesh, int first) {
 
 }  // namespace
 
-std::string shards_text(const Tensor& x) {
+std::string shards_text(const Tensor& x, Tensor::Site site) {
   require_elements(x);
+  const Cause cause("shards_text", Cause::Wish::asked, site);
   const LocalTensor whole = whole_of(x, "shards_text").to(tensors::kCpu);
   const DeviceMesh mesh = x.device_mesh();
   const std::vector<int> ranks = mesh.ranks();

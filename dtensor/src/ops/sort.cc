@@ -1,13 +1,13 @@
 // sort, argsort and topk: the order of each whole line; the values are gathered by it, and so are
 // their gradients.
 #include "autograd/call.h"
+#include "autograd/legal_layouts_of.h"
 #include "autograd/named_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/tensor/ops.h"
-#include "move/cause.h"
 #include "ops/named_dim.h"
 #include "ops/reduced_dims.h"
 
@@ -67,7 +67,8 @@ tensors::Sorted own_candidates(const Tensor& x, const SortedDim& by) {
 
 /// Each rank's first ones are candidates, and only they travel.
 Tensor order_of_candidates(const Tensor& a, const SortedDim& by) {
-  const Cause cause("topk", Cause::Wish::implied);
+  const WholeDim whole{by.dim};
+  const LegalLayoutsOf legal(kWholeForTopk, a, whole);
   const NoGrad no_grad;
   const Tensor x = without_partial(a);
   const tensors::Sorted own = own_candidates(x, by);

@@ -2,13 +2,13 @@
 // the squares of the distances from them.
 #include <algorithm>
 
+#include "autograd/legal_layouts_of.h"
 #include "autograd/named_call.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops/reduction.h"
-#include "move/cause.h"
 #include "ops/cut_rows.h"
 
 namespace dtrun::dtensor {
@@ -79,7 +79,7 @@ using OfVariance = LocalTensor (*)(const LocalTensor&);
 /// Where ranks hold different stretches. @param of what is made of the variance
 Tensor spread_of_cut(const Op<ReducedDims, Correction>& op, const Tensor& x,
                      const ReducedDims& dims, double correction, OfVariance of) {
-  const Cause cause(op.name, Cause::Wish::implied);
+  const LegalLayoutsOf legal(op, x, dims);
   require_floating(op.name, x.dtype());
   Tensor value, center;
   {

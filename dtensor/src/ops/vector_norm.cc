@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "autograd/legal_layouts_of.h"
 #include "autograd/named_call.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -10,7 +11,6 @@
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/reduction.h"
-#include "move/cause.h"
 #include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
@@ -101,7 +101,7 @@ constexpr Op<ReducedDims> kLogSumExp{
     .saves = {1, true}};
 
 Tensor norm_over_ranks(const Tensor& x, const ReducedDims& dims, double power) {
-  const Cause cause("norm", Cause::Wish::implied);
+  const LegalLayoutsOf legal(kNorm, x, dims);
   const ReducedDims kept{dims.dims, KeepDim::yes};
   const LocalTensor all = parts_of_all(x, dims, norm_of(x.local(), kept, power));
   return of_rows(x, dims, norm_of(all, kept, power));
@@ -123,10 +123,10 @@ Tensor norm(const Tensor& a, double power, const std::vector<int>& dims, bool ke
 
 Tensor logsumexp(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
   return named_call("logsumexp", {{"input", a}}, [&] {
-    const Cause cause("logsumexp", Cause::Wish::implied);
     const ReducedDims reduced = reduced_dims("logsumexp", a, dims, keepdim);
     const Tensor x = without_partial(a);
     if (!is_cut_along(x, reduced)) return call(kLogSumExp, x, reduced);
+    const LegalLayoutsOf legal(kLogSumExp, x, reduced);
     const LocalTensor all =
         parts_of_all(x, reduced, tensors::logsumexp(x.local(), reduced.dims, true));
     const Tensor result = of_rows(x, reduced, tensors::logsumexp(all, reduced.dims, true));

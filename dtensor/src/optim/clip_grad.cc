@@ -12,6 +12,7 @@
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/reduction.h"
+#include "move/cause.h"
 
 namespace dtrun::dtensor::optim {
 
@@ -97,7 +98,8 @@ Tensors gradients_of(const Tensors& parameters) {
 }  // namespace
 
 Tensor get_total_norm(const Tensors& tensors, double norm_type,
-                      const std::optional<DeviceMesh>& stages) {
+                      const std::optional<DeviceMesh>& stages, Tensor::Site site) {
+  const Cause cause("get_total_norm", Cause::Wish::asked, site);
   const NoGrad no_grad;
   if (!(norm_type > 0)) {
     throw Error(ErrorCode::kInvalidArgument, "a norm of type " + std::to_string(norm_type),
@@ -115,7 +117,8 @@ Tensor get_total_norm(const Tensors& tensors, double norm_type,
 }
 
 Tensor clip_grad_norm_(const Tensors& parameters, double max_norm,
-                       const ClipGradNormOptions& options) {
+                       const ClipGradNormOptions& options, Tensor::Site site) {
+  const Cause cause("clip_grad_norm_", Cause::Wish::asked, site);
   const NoGrad no_grad;
   const Tensors gradients = gradients_of(parameters);
   const Tensor total = get_total_norm(gradients, options.norm_type, options.stages);

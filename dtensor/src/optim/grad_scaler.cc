@@ -9,6 +9,7 @@
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/optim/clip_grad.h"
+#include "move/cause.h"
 
 namespace dtrun::dtensor::optim {
 namespace {
@@ -50,17 +51,18 @@ GradScaler::Seen* GradScaler::seen(const Optimizer& optimizer) {
   return found == seen_.end() ? nullptr : &*found;
 }
 
-void GradScaler::unscale_(const Optimizer& optimizer) {
+void GradScaler::unscale_(const Optimizer& optimizer, Tensor::Site site) {
   if (seen(optimizer) != nullptr)
     refuse_scaler("unscale_() of an optimizer a second time", "update() after each step");
   const auto is_f16 = [](const Tensor& gradient) { return gradient.dtype() == DType::f16; };
   if (std::ranges::any_of(gradients_of_all(optimizer), is_f16))
     refuse_scaler("unscale_() of f16 gradients, in which the small ones would become 0",
                   "clip to max_norm * get_scale() and leave it to step(), or f32 parameters");
-  divide(optimizer);
+  divide(optimizer, site);
 }
 
-void GradScaler::divide(const Optimizer& optimizer) {
+void GradScaler::divide(const Optimizer& optimizer, const Tensor::Site& site) {
+  const Cause cause("unscale_", Cause::Wish::asked, site);
   const NoGrad no_grad;
   const Tensors gradients = gradients_of_all(optimizer);
   for (const Tensor& gradient : gradients) {
@@ -70,12 +72,12 @@ void GradScaler::divide(const Optimizer& optimizer) {
   seen_.push_back({&optimizer, std::isfinite(norm)});
 }
 
-bool GradScaler::step(Optimizer& optimizer) {
-  if (seen(optimizer) == nullptr) divide(optimizer);
+bool GradScaler::step(Optimizer& optimizer, Tensor::Site site) {
+  if (seen(optimizer) == nullptr) divide(optimizer, site);
   Seen& its = *seen(optimizer);
   if (std::exchange(its.has_stepped, true))
     refuse_scaler("step() of an optimizer a second time", "update() after each step");
-  if (its.is_finite) optimizer.step_with(1 / scale_);
+  if (its.is_finite) optimizer.step_with(1 / scale_, site);
   return its.is_finite;
 }
 

@@ -8,6 +8,7 @@
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "move/cause.h"
 #include "move/move_observer.h"
 #include "move/span.h"
 #include "nn/load_numbers.h"
@@ -139,11 +140,11 @@ std::vector<std::vector<std::size_t>> Optimizer::chosen(const Group& group) cons
   return lists;
 }
 
-void Optimizer::step() {
-  step_with(1);
+void Optimizer::step(Tensor::Site site) {
+  step_with(1, site);
 }
 
-void Optimizer::step_with(double f16_factor) {
+void Optimizer::step_with(double f16_factor, const Tensor::Site& site) {
   if (MoveObserver::rehearsing()) {
     throw Error(
         ErrorCode::kUsage, name_ + "'s step() in explain()",
@@ -151,6 +152,7 @@ void Optimizer::step_with(double f16_factor) {
         "explain() of forward and backward() alone; explain_step() runs a whole step and looks");
   }
   const Span span(Span::Kind::step, name_);
+  const Cause cause("the optimizer's step", Cause::Wish::asked, site);
   const NoGrad no_grad;
   for (std::size_t group = 0; group < groups_.size(); ++group) step_group(group, f16_factor);
   // Parameters may be parts of one storage: what they are known by then is the last write to it.

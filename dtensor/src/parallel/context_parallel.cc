@@ -116,9 +116,9 @@ void context_parallel(nn::Module& module, const DeviceMesh& mesh, ContextParalle
       RandomPart::Level::positions, std::vector<std::int64_t>(chunks.begin(), chunks.end()), 1,
       static_cast<std::int64_t>(chunks.size()) * group.size(), mesh.ranks());
   const auto scope = std::make_shared<const AttentionScope>(
-      [mesh, options](const Tensor& query, const Tensor& key, const Tensor& value,
-                      const AttentionOptions& attention) {
-        return ring_attention(query, key, value, mesh, attention, options);
+      [mesh, options, site](const Tensor& query, const Tensor& key, const Tensor& value,
+                            const AttentionOptions& attention) {
+        return ring_attention(query, key, value, mesh, attention, options, site);
       });
   // All modules: one of them may be called outside of the forward of those around it.
   for (const auto& [name, each] : module.named_modules()) {

@@ -6,6 +6,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/nn/meta_scope.h"
+#include "move/told_calls.h"
 #include "nn/model_agreement.h"
 #include "parallel/gradient_buckets.h"
 #include "parallel/one_axis.h"
@@ -20,6 +21,7 @@ using base::ErrorCode;
 /// The first rank's numbers; all of them travel at once.
 void broadcast(const Tensors& tensors, const ProcessGroup& group, const Tensor::Site& site) {
   std::vector<collectives::Work> works;
+  const ToldCalls told("data_parallel", site);
   for (const Tensor& tensor : tensors)
     works.push_back(group.broadcast(tensor.local(), 0, {.async = true}, site));
   for (const collectives::Work& work : works) work.wait();
@@ -82,7 +84,7 @@ DataParallel data_parallel(nn::Module& module, const DeviceMesh& mesh, DataParal
   if (!options.comm_hook) options.comm_hook = all_reduce_hook();
   if (!options.bucket_bytes) options.bucket_bytes = bucket_bytes_for(parameters);
   const auto buckets =
-      std::make_shared<GradientBuckets>(std::move(parameters), group, std::move(options));
+      std::make_shared<GradientBuckets>(std::move(parameters), group, std::move(options), site);
   buckets->watch();
   tell_part(module, part_of_samples(mesh));
   module.register_forward_pre_hook([buckets, broadcasts, site](nn::Module& called, const Tensors&) {

@@ -161,7 +161,7 @@ std::vector<ShardedBlock> blocks_of(const UnitPlan& plan, const ShardAxes& axes,
   }
   std::vector<ShardedBlock> blocks;
   for (auto& [kind, parameters] : alike)
-    blocks.emplace_back(std::move(parameters), axes, precision, site);
+    blocks.emplace_back(plan.path, std::move(parameters), axes, precision, site);
   return blocks;
 }
 

@@ -8,6 +8,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "move/span.h"
+#include "move/told_calls.h"
 
 namespace dtrun::dtensor {
 
@@ -17,9 +18,10 @@ using tensors::LocalTensor;
 using tensors::Shape;
 
 GradientBuckets::GradientBuckets(nn::Module::NamedTensors parameters, ProcessGroup group,
-                                 DataParallelOptions options)
+                                 DataParallelOptions options, const Tensor::Site& site)
     : group_(std::move(group)),
       options_(std::move(options)),
+      site_(site),
       memory_(options_.shared_memory ? group_.shared_memory() : nullptr) {
   std::vector<std::size_t> order;
   for (auto& [name, parameter] : parameters) {
@@ -136,6 +138,7 @@ void GradientBuckets::launch(std::size_t index) {
     numbers.select(0, bucket.elements + i).fill_(gradient.defined() ? 1 : 0);
   }
   bucket.travels = true;
+  const ToldCalls told("data_parallel's bucket", site_);
   bucket.finish = options_.comm_hook(
       {.numbers = numbers, .index = index, .count = buckets_.size(), .group = group_});
 }
@@ -235,7 +238,8 @@ std::vector<std::size_t> GradientBuckets::learned_order() const {
   std::copy(order.begin(), order.end(), sent.data_as<std::int64_t>());
   const LocalTensor there = sent.to(slots_[0].parameter.device());
   // Rank 0's order counts on all ranks, because the buckets must be the same everywhere.
-  group_.broadcast(there, 0);
+  const ToldCalls told("the order of data_parallel's buckets", site_);
+  group_.broadcast(there, 0, {}, site_);
   const std::vector<std::int64_t> first = there.to_vector_i64();
   return {first.begin(), first.end()};
 }

@@ -16,7 +16,7 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
  public:
   /// @param parameters those that want gradients, in the order of registration
   GradientBuckets(nn::Module::NamedTensors parameters, ProcessGroup group,
-                  DataParallelOptions options);
+                  DataParallelOptions options, const Tensor::Site& site);
 
   /// Hooks the parameters that are not hooked yet.
   void watch();
@@ -67,6 +67,7 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   std::vector<Bucket> buckets_;
   const ProcessGroup group_;
   const DataParallelOptions options_;
+  const Tensor::Site site_;
   const std::shared_ptr<tensors::HostAllocator> memory_;  ///< of the buckets; null: ordinary
   int pauses_ = 0;
   bool in_pass_ = false;

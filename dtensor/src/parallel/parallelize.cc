@@ -9,6 +9,7 @@
 #include "dtrun/dtensor/mesh/spec.h"
 #include "dtrun/dtensor/nn/embedding.h"
 #include "dtrun/dtensor/nn/linear.h"
+#include "move/cause.h"
 #include "nn/model_agreement.h"
 #include "parallel/module_names.h"
 #include "parallel/one_axis.h"
@@ -19,10 +20,21 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
+/// For whom tensors come to lie otherwise.
+struct Styled {
+  std::string text;  ///< "Rowwise of layers.0.down"
+  Tensor::Site site;
+};
+Styled styled(const char* style, const std::string& path, const Tensor::Site& site) {
+  return {std::string(style) + (path.empty() ? "" : " of " + path), site};
+}
+
 /// A plain tensor lies as `given` says; then it is brought to where it shall lie.
 /// @param features of the whole tensor, where they are known: ranks may have uneven parts of them
-Tensor brought(const Tensor& tensor, const DeviceMesh& mesh, const Placement& given,
-               const Placement& wanted, std::optional<std::int64_t> features = std::nullopt) {
+Tensor brought(const Styled& by, const Tensor& tensor, const DeviceMesh& mesh,
+               const Placement& given, const Placement& wanted,
+               std::optional<std::int64_t> features = std::nullopt) {
+  const Cause cause(by.text, Cause::Wish::asked, by.site);
   if (tensor.is_distributed()) return tensor.redistribute({wanted});
   FromLocalOptions options;
   const int last = static_cast<int>(tensor.dim()) - 1;
@@ -58,7 +70,7 @@ Tensor given_as(const Tensor& tensor, Result result) {
 }
 
 /// The first input, and the first output, of a module, where there is one.
-void hook(nn::Module& module, const DeviceMesh& mesh, const Placement& given,
+void hook(const Styled& by, nn::Module& module, const DeviceMesh& mesh, const Placement& given,
           const Placement& wanted, const Placement& output, Result result) {
   std::optional<std::int64_t> features;
   if (const auto* const linear = module.as<nn::Linear>()) features = linear->in_features;
@@ -69,7 +81,7 @@ void hook(nn::Module& module, const DeviceMesh& mesh, const Placement& given,
         Tensors changed = inputs;
         if (!inputs.empty() && !inputs[0].is_distributed() && given.is_replicate())
           check_is_everywhere(called, inputs[0], mesh, ranks);
-        if (!inputs.empty()) changed[0] = brought(inputs[0], mesh, given, wanted, features);
+        if (!inputs.empty()) changed[0] = brought(by, inputs[0], mesh, given, wanted, features);
         ResultWish::enter({mesh, {output}});
         ++*begun;
         return changed;
@@ -81,7 +93,8 @@ void hook(nn::Module& module, const DeviceMesh& mesh, const Placement& given,
   });
   module.register_forward_hook([=](nn::Module&, const Tensors&, const Tensors& outputs) {
     Tensors changed = outputs;
-    if (!outputs.empty()) changed[0] = given_as(brought(outputs[0], mesh, output, output), result);
+    if (!outputs.empty())
+      changed[0] = given_as(brought(by, outputs[0], mesh, output, output), result);
     return changed;
   });
 }
@@ -124,8 +137,8 @@ ParallelStyle Colwise(StyleOptions options) {
                     const Tensor::Site& site) {
             if (!knows(module)) refuse_kind("Colwise", path, module);
             distribute(module, mesh, columns, site);
-            hook(module, mesh, options.input.value_or(Replicate()), Replicate(),
-                 options.output.value_or(Shard(-1)), options.result);
+            hook(styled("Colwise", path, site), module, mesh, options.input.value_or(Replicate()),
+                 Replicate(), options.output.value_or(Shard(-1)), options.result);
           },
           columns};
 }
@@ -138,7 +151,7 @@ ParallelStyle Rowwise(StyleOptions options) {
             distribute(module, mesh, rows, site);
             const bool is_linear = module.as<nn::Linear>() != nullptr;
             const Placement input = is_linear ? Shard(-1) : Replicate();
-            hook(module, mesh, options.input.value_or(input), input,
+            hook(styled("Rowwise", path, site), module, mesh, options.input.value_or(input), input,
                  options.output.value_or(Replicate()), options.result);
           },
           rows};
@@ -146,11 +159,12 @@ ParallelStyle Rowwise(StyleOptions options) {
 
 ParallelStyle Sequence(StyleOptions options) {
   return {"Sequence",
-          [options](const std::string&, nn::Module& module, const DeviceMesh& mesh,
+          [options](const std::string& path, nn::Module& module, const DeviceMesh& mesh,
                     const Tensor::Site& site) {
             distribute(module, mesh, everywhere, site);
-            hook(module, mesh, options.input.value_or(Shard(1)), options.input.value_or(Shard(1)),
-                 options.output.value_or(Shard(1)), options.result);
+            hook(styled("Sequence", path, site), module, mesh, options.input.value_or(Shard(1)),
+                 options.input.value_or(Shard(1)), options.output.value_or(Shard(1)),
+                 options.result);
           },
           everywhere};
 }
@@ -165,8 +179,8 @@ void check_prepared(const char* style, const PrepareOptions& options) {
               "each tensor has one of both", "std::nullopt leaves a tensor as it is");
 }
 
-Tensors prepared(const char* style, const nn::Module& module, const Tensors& tensors,
-                 const PrepareOptions& options, const DeviceMesh& mesh) {
+Tensors prepared(const char* style, const Styled& by, const nn::Module& module,
+                 const Tensors& tensors, const PrepareOptions& options, const DeviceMesh& mesh) {
   if (options.given.size() > tensors.size()) {
     throw Error(ErrorCode::kInvalidArgument,
                 std::string(style) + " of " + std::to_string(options.given.size()) +
@@ -178,7 +192,7 @@ Tensors prepared(const char* style, const nn::Module& module, const Tensors& ten
   for (std::size_t i = 0; i < options.given.size(); ++i) {
     if (!options.given[i] || !tensors[i].defined()) continue;
     const Placement& given = *options.given[i];
-    changed[i] = given_as(brought(tensors[i], mesh, given, options.wanted[i].value_or(given)),
+    changed[i] = given_as(brought(by, tensors[i], mesh, given, options.wanted[i].value_or(given)),
                           options.result);
   }
   return changed;
@@ -188,21 +202,23 @@ Tensors prepared(const char* style, const nn::Module& module, const Tensors& ten
 
 ParallelStyle PrepareInput(PrepareOptions options) {
   check_prepared("PrepareInput", options);
-  return {"PrepareInput", [options](const std::string&, nn::Module& module, const DeviceMesh& mesh,
-                                    const Tensor::Site&) {
+  return {"PrepareInput", [options](const std::string& path, nn::Module& module,
+                                    const DeviceMesh& mesh, const Tensor::Site& site) {
+            const Styled by = styled("PrepareInput", path, site);
             module.register_forward_pre_hook([=](nn::Module& called, const Tensors& inputs) {
-              return prepared("PrepareInput", called, inputs, options, mesh);
+              return prepared("PrepareInput", by, called, inputs, options, mesh);
             });
           }};
 }
 
 ParallelStyle PrepareOutput(PrepareOptions options) {
   check_prepared("PrepareOutput", options);
-  return {"PrepareOutput", [options](const std::string&, nn::Module& module, const DeviceMesh& mesh,
-                                     const Tensor::Site&) {
+  return {"PrepareOutput", [options](const std::string& path, nn::Module& module,
+                                     const DeviceMesh& mesh, const Tensor::Site& site) {
+            const Styled by = styled("PrepareOutput", path, site);
             module.register_forward_hook(
                 [=](nn::Module& called, const Tensors&, const Tensors& outputs) {
-                  return prepared("PrepareOutput", called, outputs, options, mesh);
+                  return prepared("PrepareOutput", by, called, outputs, options, mesh);
                 });
           }};
 }
@@ -217,7 +233,8 @@ ParallelStyle PrepareInputOutput(PrepareOptions input, PrepareOptions output) {
           }};
 }
 
-Tensor loss_parallel(const Tensor& logits, const Tensor& target, LossOptions options) {
+Tensor loss_parallel(const Tensor& logits, const Tensor& target, LossOptions options,
+                     Tensor::Site site) {
   const DeviceMesh mesh = logits.device_mesh();
   const Placements whole(logits.placements().size(), Replicate());
   const auto placed = [&](const Tensor& plain) {
@@ -225,7 +242,9 @@ Tensor loss_parallel(const Tensor& logits, const Tensor& target, LossOptions opt
     return is_there ? plain : Tensor::from_local(plain, mesh, whole);
   };
   options.weight = placed(options.weight);
-  return cross_entropy(logits, placed(target), options).redistribute(whole).to_local();
+  const Tensor loss = cross_entropy(logits, placed(target), options);
+  const Cause cause("loss_parallel", Cause::Wish::asked, site);
+  return loss.redistribute(whole).to_local();
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/ops.h"
 #include "move/span.h"
+#include "move/told_calls.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -62,6 +63,8 @@ void PipelineWire::send(const PipelineMessage& message, const Tensor& tensor) {
     return;
   }
   forget_sent();
+  const bool is_output = message.kind == MessageKind::activation;
+  const ToldCalls told(is_output ? "a stage's output" : "a stage's gradient", site_);
   sent_.push_back(group_.isend(tensor.local().contiguous(), peer, kTag, {}, site_));
 }
 
@@ -95,6 +98,7 @@ void PipelineWire::settle_form(const PipelineMessage& message, const Tensor& ten
   if (!is_new || peer == group_.rank()) return;
   // Before the activation itself, so the receiver's next message from here is the form
   // (post_next()).
+  const ToldCalls told("the form of a stage's output", site_);
   sent_.push_back(group_.isend(numbers_of(form), peer, kTag, {}, site_));
 }
 
@@ -116,6 +120,7 @@ PipelineWire::Form PipelineWire::form_from(const LocalTensor& numbers) {
 
 PipelineWire::Form PipelineWire::hear_form(int peer) const {
   const LocalTensor numbers = numbers_of({});
+  const ToldCalls told("the form of a stage's output", site_);
   group_.recv(numbers, peer, kTag, {}, site_);
   return form_from(numbers);
 }
@@ -125,6 +130,7 @@ Tensor PipelineWire::from_last_rank(const Tensor& tensor) {
   if (last == 0) return tensor;
   const LocalTensor numbers =
       numbers_of(tensor.defined() ? Form{tensor.dtype(), tensor.shape()} : Form{});
+  const ToldCalls told("the pipeline's output", site_);
   group_.broadcast(numbers, last, {}, site_);
   const Form form = form_from(numbers);
   const Tensor whole =
@@ -148,6 +154,8 @@ void PipelineWire::post_next(Channel& channel, int peer) {
   channel.to_come.pop_front();
   if (message.kind == MessageKind::gradient && !form->wants_gradient) return;
   const Tensor tensor = empty(form->shape, {.dtype = form->dtype, .device = device_});
+  const bool is_output = message.kind == MessageKind::activation;
+  const ToldCalls told(is_output ? "a stage's output" : "a stage's gradient", site_);
   channel.posted.emplace(message,
                          Posted{tensor, group_.irecv(tensor.local(), peer, kTag, {}, site_)});
 }

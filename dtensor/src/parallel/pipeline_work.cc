@@ -10,6 +10,8 @@
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "move/cause.h"
+#include "move/told_calls.h"
 #include "parallel/one_axis.h"
 
 namespace dtrun::dtensor {
@@ -222,15 +224,21 @@ Tensor PipelineWork::run(Mode mode, const Tensor& inputs, const Tensor& targets,
   targets_.clear();
   const NoGrad no_grad;
   if (mode == Mode::train) {
-    if (group_.size() > 1) group_.broadcast(loss_.local(), group_.size() - 1, {}, site);
+    tell_loss(site);
     if (random_.is_exchanged()) exchange_streams();
     random_.end_step();
     return loss_;
   }
   random_.end_evaluation();
   if (mode == Mode::forward) return wire_.from_last_rank(whole_output());
-  if (group_.size() > 1) group_.broadcast(loss_.local(), group_.size() - 1, {}, site);
+  tell_loss(site);
   return loss_;
+}
+
+void PipelineWork::tell_loss(const Tensor::Site& site) {
+  if (group_.size() == 1) return;
+  const ToldCalls told("the pipeline's loss", site);
+  group_.broadcast(loss_.local(), group_.size() - 1, {}, site);
 }
 
 void PipelineWork::begin_wire(const Tensor& inputs, const char* purpose,
@@ -309,6 +317,7 @@ Tensor PipelineWork::part_of_loss(int microbatch, const Tensor& output) {
   const auto at = static_cast<std::size_t>(microbatch);
   const Tensor part = options_.loss(output, targets_[at]) * shares_[at];
   const Tensor number = part.detach();
+  const Cause cause("the pipeline's loss", Cause::Wish::asked, site_);
   loss_ = loss_ + (number.is_distributed() ? number.full_tensor() : number).to(DType::f64);
   return part;
 }

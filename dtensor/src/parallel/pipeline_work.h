@@ -47,6 +47,8 @@ class PipelineWork {
   void run_backward(int stage, const Tensor& output, const Tensor& gradient);
   Tensor part_of_loss(int microbatch, const Tensor& output);
   Tensor whole_output();
+  /// To all ranks.
+  void tell_loss(const Tensor::Site& site);
   std::vector<std::vector<PipelineAction>> lists() const;
   void cut_batch(const Tensor& inputs, const Tensor& targets);
   void check(const Tensor& inputs, const Tensor& targets) const;

@@ -7,6 +7,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/function.h"
 #include "dtrun/tensor/ops.h"
+#include "move/told_calls.h"
 #include "parallel/one_axis.h"
 
 namespace dtrun::dtensor {
@@ -17,6 +18,7 @@ using base::ErrorCode;
 
 /// Where a collective runs.
 struct Line {
+  const char* call;
   ProcessGroup group;
   int dim = 0;
   Tensor::Site site;
@@ -24,6 +26,7 @@ struct Line {
 
 LocalTensor summed(const LocalTensor& x, const Line& line) {
   const LocalTensor sum = x.clone();
+  const ToldCalls told(line.call, line.site);
   line.group.all_reduce(sum, ReduceOp::sum, {}, line.site);
   return sum;
 }
@@ -43,6 +46,7 @@ LocalTensor gathered(const LocalTensor& x, const Line& line) {
   Shape shape = part.shape();
   shape[0] *= line.group.size();
   const LocalTensor whole = tensors::empty(shape, {x.dtype(), x.device()});
+  const ToldCalls told(line.call, line.site);
   line.group.all_gather_into_tensor(whole, part, {}, line.site);
   return turned(whole, line).contiguous();
 }
@@ -52,6 +56,7 @@ LocalTensor part_of_sum(const LocalTensor& x, const Line& line) {
   Shape shape = whole.shape();
   shape[0] /= line.group.size();
   const LocalTensor part = tensors::empty(shape, {x.dtype(), x.device()});
+  const ToldCalls told(line.call, line.site);
   line.group.reduce_scatter_tensor(part, whole, ReduceOp::sum, {}, line.site);
   return turned(part, line).contiguous();
 }
@@ -90,7 +95,7 @@ Line line_of(const char* call, const Tensor& x, const DeviceMesh& mesh, int dim,
                 "the ranks' parts are joined or cut along a dim that each has",
                 "a dim of the tensor");
   }
-  return {group, placed, site};
+  return {call, group, placed, site};
 }
 
 /// For those that cut x.

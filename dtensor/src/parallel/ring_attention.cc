@@ -6,6 +6,7 @@
 
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/pointwise.h"
+#include "move/told_calls.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -47,6 +48,7 @@ class RingStep {
   RingStep(const Ring& ring, std::vector<LocalTensor> sent) : sent_(std::move(sent)) {
     const int size = ring.group.size(), rank = ring.group.rank();
     const int next = (rank + 1) % size, before = (rank + size - 1) % size;
+    const ToldCalls told("ring_attention", ring.site);
     for (const LocalTensor& one : sent_) {
       works_.push_back(ring.group.isend(one, next, kRingTag, {}, ring.site));
       received_.push_back(tensors::empty(one.shape(), {one.dtype(), one.device()}));

@@ -10,6 +10,7 @@
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/shapes_only.h"
 #include "move/span.h"
+#include "move/told_calls.h"
 #include "parallel/sharded_spec.h"
 
 namespace dtrun::dtensor {
@@ -34,9 +35,13 @@ FlatLayout layout_of(const std::vector<ShardedParameter>& parameters, int ranks)
 
 }  // namespace
 
-ShardedBlock::ShardedBlock(std::vector<ShardedParameter> parameters, ShardAxes axes,
-                           const MixedPrecision& precision, const Tensor::Site& site)
-    : parameters_(std::move(parameters)),
+ShardedBlock::ShardedBlock(const std::string& unit, std::vector<ShardedParameter> parameters,
+                           ShardAxes axes, const MixedPrecision& precision,
+                           const Tensor::Site& site)
+    : unshard_("unshard" + (unit.empty() ? "" : " of " + unit)),
+      reduce_("gradients" + (unit.empty() ? "" : " of " + unit)),
+      site_(site),
+      parameters_(std::move(parameters)),
       axes_(std::move(axes)),
       layout_(layout_of(parameters_, axes_.shard().size())) {
   const Device device = parameters_[0].parameter.device();
@@ -58,6 +63,7 @@ ShardedBlock::ShardedBlock(std::vector<ShardedParameter> parameters, ShardAxes a
                                                                    tensors::item_size(whole_.dtype),
                                                                device, [] {});
   const NoGrad no_grad;
+  const ToldCalls told("fully_shard", site);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i].parameter;
     const LocalTensor part = layout_.part(parts_, i, rank());
@@ -121,7 +127,8 @@ void ShardedBlock::start_gather(const Tensors& sharded) {
     gather.received.push_back(
         tensors::empty({layout_.part_elements(from)}, {whole_.dtype, parts_.device()}));
   }
-  gather.work = axes_.shard().all_gather(gather.received, gather.sent, {.async = true});
+  const ToldCalls told(unshard_, site_);
+  gather.work = axes_.shard().all_gather(gather.received, gather.sent, {.async = true}, site_);
   gather_ = std::move(gather);
 }
 
@@ -175,8 +182,9 @@ ShardedBlock::Reduction ShardedBlock::start_reduce(const Tensors& gradients) con
   reduction.numbers = tensors::empty({layout_.part_elements(rank()) + count}, options);
   if (!is_cut()) {
     write_gradients(reduction.numbers, gradients, rank());
+    const ToldCalls told(reduce_, site_);
     reduction.work =
-        axes_.mesh.group().all_reduce(reduction.numbers, ReduceOp::avg, {.async = true});
+        axes_.mesh.group().all_reduce(reduction.numbers, ReduceOp::avg, {.async = true}, site_);
     return reduction;
   }
   std::int64_t elements = 0;
@@ -189,8 +197,9 @@ ShardedBlock::Reduction ShardedBlock::start_reduce(const Tensors& gradients) con
     write_gradients(by_rank.emplace_back(reduction.sent.narrow(0, offset, size)), gradients, to);
     offset += size;
   }
-  reduction.work =
-      axes_.shard().reduce_scatter(reduction.numbers, by_rank, ReduceOp::avg, {.async = true});
+  const ToldCalls told(reduce_, site_);
+  reduction.work = axes_.shard().reduce_scatter(reduction.numbers, by_rank, ReduceOp::avg,
+                                                {.async = true}, site_);
   return reduction;
 }
 
@@ -216,7 +225,9 @@ void ShardedBlock::start_replicas(Reduction& reduction) const {
   reduction.work = {};
   // What is not cut has been averaged over both axes.
   if (!axes_.is_hybrid() || !is_cut()) return;
-  reduction.work = axes_.replicate().all_reduce(reduction.numbers, ReduceOp::avg, {.async = true});
+  const ToldCalls told(reduce_, site_);
+  reduction.work =
+      axes_.replicate().all_reduce(reduction.numbers, ReduceOp::avg, {.async = true}, site_);
 }
 
 Tensors ShardedBlock::finish_reduce(const Reduction& reduction, const Tensors& sharded) const {

@@ -35,8 +35,9 @@ struct ShardedParameter {
 class ShardedBlock {
  public:
   /// Takes the first rank's numbers, cuts them, and makes the parameters distributed tensors.
-  /// Collective. @param parameters all of them cut, or none
-  ShardedBlock(std::vector<ShardedParameter> parameters, ShardAxes axes,
+  /// Collective. @param unit its path, "" of the whole model @param parameters all of them cut, or
+  /// none
+  ShardedBlock(const std::string& unit, std::vector<ShardedParameter> parameters, ShardAxes axes,
                const MixedPrecision& precision, const Tensor::Site& site);
 
   const std::vector<ShardedParameter>& parameters() const { return parameters_; }
@@ -97,6 +98,8 @@ class ShardedBlock {
   /// Parts that the user has put elsewhere come back into the block.
   void collect(const Tensors& sharded);
 
+  std::string unshard_, reduce_;  ///< for whom it communicates
+  Tensor::Site site_;
   std::vector<ShardedParameter> parameters_;
   ShardAxes axes_;
   FlatLayout layout_;

@@ -8,6 +8,7 @@
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/tensor/ops.h"
 #include "move/span.h"
+#include "move/told_calls.h"
 #include "parallel/flat_layout.h"
 #include "parallel/one_axis.h"
 #include "parallel/sharded_spec.h"
@@ -111,7 +112,7 @@ void ZeroRedundancyOptimizer::step(Tensor::Site site) {
                            ? Tensor(parts_[i].spec(), own_rows(gradient.local(), group_))
                            : Tensor());
   }
-  inner_->step();
+  inner_->step(site);
   inner_->zero_grad();
   if (group_.size() == 1) return;
   const Span span(Span::Kind::step, "gather of parameters");
@@ -124,6 +125,7 @@ void ZeroRedundancyOptimizer::step(Tensor::Site site) {
     const LocalTensor sent = received[static_cast<std::size_t>(group_.rank())].clone();
     for (std::size_t k = 0; k < block.parameters.size(); ++k)
       block.layout.part(sent, k, group_.rank()).copy_(parts_[block.parameters[k]].local());
+    const ToldCalls told("the optimizer's step", site);
     group_.all_gather(received, sent, {}, site);
     for (std::size_t k = 0; k < block.parameters.size(); ++k) {
       const LocalTensor& whole = parameters_[block.parameters[k]].local();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "dtrun/base/call_site.h"
 #include "dtrun/tensor/ops/index.h"
 #include "dtrun/tensor/scalar.h"
 #include "dtrun/tensor/shape.h"
@@ -62,7 +63,7 @@ class PlaceMethods {
   Tensor expand_as(const Tensor& other) const;
   Tensor view_as(const Tensor& other) const;
   Tensor reshape_as(const Tensor& other) const;
-  bool equal(const Tensor& other) const;
+  bool equal(const Tensor& other, base::CallSite site = base::CallSite::current()) const;
 
  private:
   const Tensor& self() const;

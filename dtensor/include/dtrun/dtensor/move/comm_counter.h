@@ -56,6 +56,9 @@ class CommCounter {
 
   /// A table.
   std::string to_string() const;
+  /// {"counts": [{"section", "for", "pass", "collective", "calls", "bytes_sent"}, ...], "calls",
+  /// "bytes_sent"}, in the table's order.
+  std::string to_json() const;
 
  private:
   class Observer;

@@ -51,7 +51,7 @@ Tensors split(const Tensor& a, const std::vector<std::int64_t>& sizes, int dim =
 Tensors chunk(const Tensor& a, int chunks, int dim = 0);
 /// Same shape and same elements, NaN equal to nothing; different dtypes promote. Collective where
 /// one is distributed.
-bool equal(const Tensor& a, const Tensor& b);
+bool equal(const Tensor& a, const Tensor& b, Tensor::Site site = Tensor::Site::current());
 
 /// torch.matmul's shapes: 1-D, 2-D and batched.
 Tensor matmul(const Tensor& a, const Tensor& b);

@@ -18,6 +18,6 @@ std::string sharding_svg(const Tensor& x);
 /// across, the one before it downwards, and each coordinate of the others has a picture of its own.
 /// Collective: all ranks get the text. @throws Error kInvalidArgument for a local tensor, and for a
 /// Partial one, whose terms are no elements; kUsage outside of the mesh and in predict_step()
-std::string shards_text(const Tensor& x);
+std::string shards_text(const Tensor& x, Tensor::Site site = Tensor::Site::current());
 
 }  // namespace dtrun::dtensor

@@ -20,13 +20,15 @@ struct ClipGradNormOptions {
 /// dtype and device. 0 for no tensors. Collective over their meshes.
 /// @param stages as of ClipGradNormOptions
 Tensor get_total_norm(const Tensors& tensors, double norm_type = 2,
-                      const std::optional<DeviceMesh>& stages = std::nullopt);
+                      const std::optional<DeviceMesh>& stages = std::nullopt,
+                      Tensor::Site site = Tensor::Site::current());
 
 /// Scales all gradients so that their norm is at most `max_norm`.
 /// @return the norm before @throws Error kInvalidArgument for a norm that is nan or infinite, where
 /// the options say so; the gradients stay as they are then
 Tensor clip_grad_norm_(const Tensors& parameters, double max_norm,
-                       const ClipGradNormOptions& options = {});
+                       const ClipGradNormOptions& options = {},
+                       Tensor::Site site = Tensor::Site::current());
 
 /// Clamps each element to [-value, value].
 void clip_grad_value_(const Tensors& parameters, double value);

@@ -37,11 +37,11 @@ class GradScaler {
   Tensor scale(const Tensor& loss) const;
   /// Divides the gradients. @throws Error kInvalidArgument for a second call before update(), and
   /// for f16 gradients, in which the small ones would become 0: step() divides those in f32
-  void unscale_(const Optimizer& optimizer);
+  void unscale_(const Optimizer& optimizer, Tensor::Site site = Tensor::Site::current());
   /// optimizer.step(), unscaled before where that was not done. @return false: it was left out,
   /// for a gradient is infinite or nan. @throws Error kInvalidArgument for a second call before
   /// update()
-  bool step(Optimizer& optimizer);
+  bool step(Optimizer& optimizer, Tensor::Site site = Tensor::Site::current());
   /// The factor of the next step.
   void update();
   double get_scale() const { return scale_; }
@@ -58,7 +58,7 @@ class GradScaler {
   /// Null: not yet.
   Seen* seen(const Optimizer& optimizer);
   /// All but f16 gradients, which the optimizer divides once they are f32.
-  void divide(const Optimizer& optimizer);
+  void divide(const Optimizer& optimizer, const Tensor::Site& site);
 
   const GradScalerOptions options_;
   double scale_;

@@ -38,7 +38,7 @@ class Optimizer {
   /// parameter is redistributed: then it is collective over the mesh. @throws Error
   /// kInvalidArgument for dtypes other than f32 and f64, but for halves with masters; nothing of
   /// that group is written then
-  void step();
+  void step(Tensor::Site site = Tensor::Site::current());
   /// Forgets the gradients.
   void zero_grad() const;
 
@@ -93,7 +93,7 @@ class Optimizer {
   const Group& at(std::size_t group) const;
   friend class GradScaler;
   /// @param f16_factor by which f16 gradients are multiplied once they are f32
-  void step_with(double f16_factor);
+  void step_with(double f16_factor, const Tensor::Site& site);
   void step_group(std::size_t index, double f16_factor);
   static bool has_master(const Group& group, std::size_t which);
   static std::vector<std::string> names_of(const Group& group, std::size_t which);

@@ -105,6 +105,7 @@ void parallelize(nn::Module& module, const DeviceMesh& mesh, const ParallelPlan&
 /// has. A plain `target` and plain `options.weight` count as replicated; the loss is plain.
 /// torch.distributed.tensor.parallel.loss_parallel. Collective over the mesh.
 /// @throws Error kInvalidArgument for scores without a mesh
-Tensor loss_parallel(const Tensor& logits, const Tensor& target, LossOptions options = {});
+Tensor loss_parallel(const Tensor& logits, const Tensor& target, LossOptions options = {},
+                     Tensor::Site site = Tensor::Site::current());
 
 }  // namespace dtrun::dtensor
