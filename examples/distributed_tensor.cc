@@ -8,6 +8,7 @@
 #include <dtrun/dtrun.h>
 
 #include <chrono>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -27,6 +28,9 @@ void make_mistake(std::string_view mistake, const DTensor& tensor) {
     dist::barrier();
   } else if (mistake == "missing" && dist::get_rank() == 0) {
     return;
+  } else if (mistake != "barrier" && mistake != "missing") {
+    throw Error(ErrorCode::kUsage, "--mistake=" + std::string(mistake) + " is none", "",
+                "dimension, barrier or missing");
   } else {
     dist::all_reduce(ones(4), ReduceOp::sum, {.timeout = std::chrono::seconds(2)});
   }

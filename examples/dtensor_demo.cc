@@ -10,6 +10,7 @@
 #include <dtrun/dtrun.h>
 #include <dtrun/tensor/cuda.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -54,6 +55,13 @@ void show_communication(const std::string& what, const CommCounter& counter) {
   dist::barrier();
 }
 
+/// Of a result: the first numbers of its first row.
+void show_numbers(const std::string& what, const DTensor& result) {
+  const Tensor first = result.full_tensor()[0];
+  const Tensor numbers = first.slice(0, 0, std::min<std::int64_t>(4, first.size(0)));
+  if (dist::get_rank() == 0) print("[Rank 0] {} begins with {}", what, numbers);
+}
+
 struct Meshes {
   std::string device;
   DeviceMesh line;
@@ -93,6 +101,8 @@ void make_tensors(const DeviceMesh& mesh) {
   const Tensor whole =
       on_device(arange(4 * ranks, {.dtype = DType::f32}).view({2 * ranks, 2}), mesh);
   show("distribute_tensor()", distribute_tensor(whole, mesh, {Shard(0)}));
+  show("distribute_tensor(), uneven",
+       distribute_tensor(whole.slice(0, 0, 2 * ranks - 1), mesh, {Shard(0)}));
   const Tensor mine = on_device(full({2, 3}, dist::get_rank()), mesh);
   show("DTensor::from_local()", DTensor::from_local(mine, mesh, {Shard(0)}));
   show("zeros()", zeros({ranks, 4}, mesh, {Shard(0)}));
@@ -123,17 +133,24 @@ void operate(const DeviceMesh& mesh) {
   const std::int64_t n = 2 * mesh.size();
   const CommCounter counter;
   const DTensor a = ones({n, n}, mesh, {Shard(0)}), b = full({n, n}, 2, mesh, {Shard(0)});
-  show("a + b", a + b);
-  show("a * b", a * b);
+  const DTensor added = a + b, multiplied = a * b;
+  show("a + b", added);
+  show("a * b", multiplied);
   const DTensor weight = ones({n, n}, mesh, {Replicate()});
-  show("matmul(a, replicated)", matmul(a, weight));
+  const DTensor product = matmul(a, weight);
+  show("matmul(a, replicated)", product);
   const DTensor columns = a.redistribute({Shard(1)});
-  show("matmul(columns, rows)", matmul(columns, b));
+  const DTensor terms = matmul(columns, b);
+  show("matmul(columns, rows)", terms);
   const DTensor total = (a + b).sum(), mean = (a * b).mean();
   show("sum()", total);
   const double of_all = total.item(), average = mean.item();
   if (dist::get_rank() == 0) print("[Rank 0] sum {}, mean {}", of_all, average);
   show_communication("operations", counter);
+  show_numbers("a + b", added);
+  show_numbers("a * b", multiplied);
+  show_numbers("matmul(a, replicated)", product);
+  show_numbers("matmul(columns, rows)", terms);
 }
 
 /// 5. From each layout to the others, with the collective that it takes.
@@ -190,7 +207,11 @@ void distribute_a_network(const DeviceMesh& mesh) {
   const DTensor x = randn({6, 8}, mesh, {Replicate()});
   const Tensor whole = x.full_tensor();
   const Network network(4 * mesh.size(), whole.device());
-  const double alone = network(whole).square().mean().item();
+  const Tensor loss_alone = network(whole).square().mean();
+  const double alone = loss_alone.item();
+  loss_alone.backward();
+  const Tensor gradient_alone = network->get_parameter("down.weight").grad();
+  network->zero_grad();
   distribute_module(
       *network, mesh,
       {.partition = [](const std::string& name, nn::Module& module, const DeviceMesh& on) {
@@ -207,15 +228,29 @@ void distribute_a_network(const DeviceMesh& mesh) {
   if (dist::get_rank() == 0)
     print("[Rank 0] loss {:.5f}; of the whole network {:.5f}", value, alone);
   show_communication("forward", counter);
+  const CommCounter way_back;
   loss.backward();
+  show_communication("backward", way_back);
   for (const auto& [name, parameter] : network->named_parameters())
     show("gradient of " + name, parameter.grad());
+  show_numbers("gradient of down.weight", network->get_parameter("down.weight").grad());
+  if (dist::get_rank() == 0)
+    print("[Rank 0] of the whole network it begins with {}", gradient_alone[0].slice(0, 0, 4));
+
+  // Where each rank has samples of its own, the gradient of what all share is collected.
+  const DTensor samples = randn({2 * mesh.size(), 8}, mesh, {Shard(0)});
+  const DTensor shared = ones({8, 2}, mesh, {Replicate()}).requires_grad_();
+  const CommCounter collected;
+  matmul(samples, shared).square().mean().backward();
+  show("gradient of a shared weight", shared.grad());
+  show_communication("its collection", collected);
 }
 
 /// 8. The collectives by themselves.
 void call_collectives(const DeviceMesh& mesh) {
   title("8. Collectives");
   const int ranks = mesh.size();
+  const CommCounter counter;
   const Tensor one = on_device(full({2}, dist::get_rank() + 1), mesh);
   const Tensor sum = one.clone();
   dist::all_reduce(sum);
@@ -228,6 +263,7 @@ void call_collectives(const DeviceMesh& mesh) {
     print("[Rank {}] all_gather: {}", rank, all);
     print("[Rank {}] reduce_scatter: {}", rank, scattered.to_local());
   });
+  show_communication("collectives", counter);
 }
 
 /// GPUs have a backend of their own: nccl, or, where ranks share them, staged.

@@ -12,6 +12,7 @@
 #include "dtrun/rendezvous/failure_report.h"
 #include "options/exit_code.h"
 #include "text/spelling.h"
+#include "told_error.h"
 
 namespace dtrun::bench {
 namespace {
@@ -105,7 +106,7 @@ int main(int argc, char** argv) {
   try {
     return bench::run(argc, argv);
   } catch (const base::Error& error) {
-    bench::tell(error.what());
+    bench::tell(tools::told(error));
     const bool is_usage = error.code() == base::ErrorCode::kUsage ||
                           error.code() == base::ErrorCode::kInvalidArgument;
     return is_usage ? launcher::kExitUsage : launcher::kExitSystem;

@@ -22,6 +22,7 @@
 #include "dtrun/dtensor/layout/sharding_picture.h"
 #include "dtrun/tensor/safetensors_header.h"
 #include "options/exit_code.h"
+#include "told_error.h"
 
 namespace dtrun::tools {
 namespace {
@@ -475,7 +476,7 @@ int main(int argc, char** argv) {
   try {
     return tools::run(argc, argv);
   } catch (const base::Error& error) {
-    fmt::print(stderr, "dtrun-ckpt: error: {}\n", base::without_controls(error.what()));
+    fmt::print(stderr, "dtrun-ckpt: error: {}\n", base::without_controls(tools::told(error)));
     return tools::exit_code_of(error);
   } catch (const std::exception& error) {
     fmt::print(stderr, "dtrun-ckpt: error: {}\n", error.what());

@@ -19,6 +19,7 @@
 #include "dtrun/dtensor/plan/link_file.h"
 #include "options/exit_code.h"
 #include "plan/planned_call.h"
+#include "told_error.h"
 
 namespace dtrun::tools {
 namespace {
@@ -50,6 +51,8 @@ struct Options {
   std::string op;
   std::vector<std::string> operands;
   std::optional<int> dim;
+  std::optional<std::int64_t> count;
+  bool backward = false;
   int rank = 0;
   bool json = false;
   bool draw = false;
@@ -98,7 +101,16 @@ void add_options_of_operator(CLI::App& app, Options& options) {
       ->delimiter('\0')
       ->allow_extra_args(false)
       ->needs(op);
-  app.add_option("--dim", options.dim, "along which it goes")->type_name("DIM")->needs(op);
+  app.add_option("--dim", options.dim,
+                 "along which it goes; of transpose the one that changes "
+                 "places with the last")
+      ->type_name("DIM")
+      ->needs(op);
+  app.add_option("--count", options.count,
+                 "how many elements topk takes, roll shifts by, or a part of split has")
+      ->type_name("N")
+      ->needs(op);
+  app.add_flag("--backward", options.backward, "the way back of its gradient, too")->needs(op);
   for (const char* const name : {"--shape", "--from", "--to", "--to-mesh", "--draw"})
     op->excludes(app.get_option(name));
 }
@@ -257,7 +269,9 @@ void tell_operator(const Options& options) {
                                                               .op = options.op,
                                                               .operands = options.operands,
                                                               .dtype = options.dtype,
-                                                              .dim = options.dim});
+                                                              .dim = options.dim,
+                                                              .count = options.count,
+                                                              .is_both_ways = options.backward});
   fmt::print("{}", options.json ? explanation.to_json() + "\n" : explanation.to_string());
 }
 
@@ -304,7 +318,7 @@ int main(int argc, char** argv) {
   try {
     return tools::run(argc, argv);
   } catch (const base::Error& error) {
-    fmt::print(stderr, "dtrun-plan: error: {}\n", error.what());
+    fmt::print(stderr, "dtrun-plan: error: {}\n", tools::told(error));
     const bool is_system = error.code() == base::ErrorCode::kSystem;
     return is_system ? launcher::kExitSystem : launcher::kExitUsage;
   } catch (const std::exception& error) {

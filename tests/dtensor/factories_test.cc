@@ -32,9 +32,8 @@ struct Factory {
 };
 
 /// Sizes that no mesh here cuts evenly.
-std::vector<Factory> all_factories() {
+std::vector<Factory> filling_factories() {
   const Shape matrix = {7, 5};
-  const RandomKey key{.seed = 9};
   using Mesh = const DeviceMesh&;
   using At = const Placements&;
   using Order = const ShardOrder&;
@@ -61,6 +60,16 @@ std::vector<Factory> all_factories() {
        [](Mesh m, At p, Order o) { return linspace(-1, 2, 13, m, p, DType::f32, o); }},
       {"eye", matrix, [] { return eye(7, 5); },
        [](Mesh m, At p, Order o) { return eye(7, 5, m, p, DType::f32, o); }},
+  };
+}
+
+std::vector<Factory> drawing_factories() {
+  const Shape matrix = {7, 5};
+  const RandomKey key{.seed = 9};
+  using Mesh = const DeviceMesh&;
+  using At = const Placements&;
+  using Order = const ShardOrder&;
+  return {
       {"rand by a key", matrix, [=] { return rand(matrix, key); },
        [=](Mesh m, At p, Order o) { return rand(matrix, key, m, p, DType::f32, o); }},
       {"randn by a key", matrix, [=] { return randn(matrix, key); },
@@ -103,6 +112,12 @@ std::vector<Factory> all_factories() {
          return randperm(11, m, p, DType::i64, o);
        }},
   };
+}
+
+std::vector<Factory> all_factories() {
+  std::vector<Factory> all = filling_factories();
+  for (const Factory& factory : drawing_factories()) all.push_back(factory);
+  return all;
 }
 
 /// The global tensor and this rank's part of it, which lies on `device`.

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <regex>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -88,6 +90,24 @@ std::string row_text(int begin, int end, int divisor) {
 }
 
 /// The parts, and what each promises.
+/// "tensor([8., 8., 8., 8.])".
+std::string row_of(const std::string& number) {
+  const std::string each = number + ".";
+  return "tensor([" + each + ", " + each + ", " + each + ", " + each + "])";
+}
+
+/// Behind the line's words, of "tensor([0.1, -0.2])".
+std::vector<double> numbers_behind(const std::string& text, const std::string& words) {
+  const std::size_t at = text.find(words + " tensor([");
+  EXPECT_NE(at, std::string::npos) << words;
+  if (at == std::string::npos) return {};
+  std::istringstream rest(text.substr(at + words.size() + 9));
+  std::vector<double> numbers;
+  char comma = ',';
+  for (double number = 0; comma == ',' && rest >> number >> comma;) numbers.push_back(number);
+  return numbers;
+}
+
 std::vector<std::string> demo_lines(int ranks) {
   const std::string count = std::to_string(ranks);
   const std::string hidden = std::to_string(4 * ranks);
@@ -106,6 +126,8 @@ std::vector<std::string> demo_lines(int ranks) {
       "[Rank 0] DTensor::from_local(): global [" + std::to_string(2 * ranks) +
           ", 3], local [2, 3], placements [S(0)]",
       "[Rank 1] distribute_tensor(): global [" + n + ", 2], local [2, 2], placements [S(0)]",
+      "[Rank 1] distribute_tensor(), uneven: global [" + std::to_string(2 * ranks - 1) +
+          ", 2], local [" + (ranks == 2 ? "1" : "2") + ", 2], placements [S(0)]",
       "[Rank 1] zeros(): global [" + count + ", 4], local [1, 4], placements [S(0)]",
       "[Rank 1] ones(): global [4, " + count + "], local [4, 1], placements [S(1)]",
       "[Rank 1] randn(): global [" + count + ", " + count + "], local [" + count + ", " + count +
@@ -119,6 +141,10 @@ std::vector<std::string> demo_lines(int ranks) {
       "[Rank 1] matmul(a, replicated)" + of_n + "2, " + n + "], placements [S(0)]",
       "[Rank 1] matmul(columns, rows)" + of_n + n + ", " + n + "], placements [P(sum)]",
       "[Rank 0] sum " + std::to_string(12 * ranks * ranks) + ", mean 2",
+      "[Rank 0] a + b begins with tensor([3., 3., 3., 3.])",
+      "[Rank 0] a * b begins with tensor([2., 2., 2., 2.])",
+      "[Rank 0] matmul(a, replicated) begins with " + row_of(n),
+      "[Rank 0] matmul(columns, rows) begins with " + row_of(std::to_string(4 * ranks)),
       "[Rank 0] Replicate to Shard(1): no communication",
       "[Rank 0] gradient of down.bias: global [2], local [2], placements [R]",
       "[Rank 1] up.weight: global [" + hidden + ", 8], local [4, 8], placements [S(0)]",
@@ -160,8 +186,16 @@ TEST(ExampleTest, DTensorDemoShowsItsEightPartsOnTwoFourAndEightRanks) {
     for (const std::string move :
          {"Shard(0) to Replicate: 1 all_gather (", "Partial to Replicate: 1 all_reduce (",
           "Partial to Shard(0): 1 reduce_scatter (", "Shard(0) to Shard(1): 1 all_to_all (",
-          "operations: 2 all_reduce (", "forward: 1 all_reduce ("})
+          "operations: 2 all_reduce (", "forward: 1 all_reduce (", "its collection: 1 all_reduce (",
+          "collectives: 1 all_gather ("})
       EXPECT_NE(result.out.find("[Rank 0] " + move), std::string::npos) << move;
+    const std::vector<double> gradient =
+        numbers_behind(result.out, "gradient of down.weight begins with");
+    const std::vector<double> alone =
+        numbers_behind(result.out, "of the whole network it begins with");
+    ASSERT_EQ(gradient.size(), 4U) << result.describe();
+    ASSERT_EQ(alone.size(), 4U) << result.describe();
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(gradient[i], alone[i], 2e-4);
     const std::size_t loss = result.out.find("[Rank 0] loss ");
     ASSERT_NE(loss, std::string::npos);
     const std::string line = result.out.substr(loss, result.out.find('\n', loss) - loss);
@@ -257,6 +291,7 @@ TEST(ExampleTest, TheDistributedTensorProgramsMistakesAreNamed) {
       {"barrier",
        {"ranks of group 'world' disagree: rank 0 called barrier #2 at distributed_tensor.cc:",
         "called all_reduce #2 (f32 x 4, sum) at distributed_tensor.cc:"}},
+      {"nonsense", {"--mistake=nonsense is none", "try: dimension, barrier or missing"}},
       {"missing", {"rank 0 (pid ", "has left group 'world'", "distributed_tensor.cc:"}}};
   for (const auto& [mistake, words] : mistakes) {
     const base::Deadline deadline = base::Deadline::after(testing_support::kPatience);
@@ -281,6 +316,13 @@ TEST(ExampleTest, TheDemosScriptTellsEveryRedistributionAndRefusesWhatItDoesNotK
             std::string::npos)
       << told.describe();
   EXPECT_NE(told.err.find("dtensor_demo.cc:"), std::string::npos);
+  // The line that the README shows.
+  std::stringstream page;
+  page << std::ifstream(DTRUN_SOURCE_DIR "/examples/DTensor_README.md").rdbuf();
+  const std::string words = "redistribute at examples/";
+  const std::string shown = page.str().substr(page.str().find(words) + words.size());
+  EXPECT_NE(told.err.find(shown.substr(0, shown.find(": ") + 2)), std::string::npos)
+      << told.describe();
   EXPECT_EQ(run_command({script, "huge"}, options).exit_code, 64);
   options.environment["BIN"] = "/nowhere";
   const CommandResult absent = run_command({script}, options);
@@ -296,8 +338,8 @@ std::vector<std::string> moves_told(const std::string& variable) {
       run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=2", DTRUN_BIN "/dtensor_demo"}, options);
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   const std::regex line(
-      "\\[dtrun rank 0 [^\\]]* D dtensor\\] ([a-z_]+)( at [^ ]*dtensor_demo.cc:[0-9]+|, argument "
-      "1): ([^\n]*) along ranks");
+      "\\[dtrun rank 0 [^\\]]* D dtensor\\] ([a-z_' ]+)( at [^ ]*dtensor_demo.cc:[0-9]+|, argument "
+      "1|, backward): ([^\n]*) along ranks");
   std::vector<std::string> moves;
   for (std::sregex_iterator at(result.err.begin(), result.err.end(), line), end; at != end; ++at)
     moves.push_back((*at)[1].str() + ": " + (*at)[3].str());
@@ -310,6 +352,10 @@ TEST(ExampleTest, BothLogsOfTheDemoTellEachMoveWithItsCause) {
       "redistribute: f32[4, 4] from [S(0)] to [S(1)]: all_to_all",
       "item: f32[] from [P(sum)] to [R]: all_reduce",
       "item: f32[] from [P(sum)] to [R]: all_reduce",
+      "full_tensor: f32[4, 4] from [S(0)] to [R]: all_gather",
+      "full_tensor: f32[4, 4] from [S(0)] to [R]: all_gather",
+      "full_tensor: f32[4, 4] from [S(0)] to [R]: all_gather",
+      "full_tensor: f32[4, 4] from [P(sum)] to [R]: all_reduce",
       "redistribute: f32[4, 4] from [S(0)] to [R]: all_gather",
       "redistribute: f32[4, 4] from [R] to [S(1)]: local_chunk",
       "redistribute: f32[4, 4] from [P(sum)] to [R]: all_reduce",
@@ -317,6 +363,9 @@ TEST(ExampleTest, BothLogsOfTheDemoTellEachMoveWithItsCause) {
       "redistribute: f32[4, 4] from [S(0)] to [S(1)]: all_to_all",
       "linear: f32[2] from [R] to [P(sum)]: to_partial",
       "square: f32[6, 2] from [P(sum)] to [R]: all_reduce",
+      "full_tensor: f32[2, 8] from [S(1)] to [R]: all_gather",
+      "the gradient's sum: f32[4, 2] from [R] to [S(0)]: local_chunk",
+      "the gradient's sum: f32[8, 2] from [P(sum)] to [R]: all_reduce",
       "full_tensor: f32[4] from [S(0)] to [R]: all_gather",
       "redistribute: f32[4] from [P(sum)] to [S(0)]: reduce_scatter"};
   EXPECT_EQ(moves_told("DTRUN_LOGS"), moves);

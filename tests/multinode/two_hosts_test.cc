@@ -5,13 +5,16 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "multinode/two_hosts.h"
+#include "support/promptness.h"
 
 namespace dtrun {
 namespace {
@@ -164,6 +167,39 @@ TEST_F(TwoHostsTest, TheDTensorDemosScriptRunsFourRanksOnEach) {
                                               rank)),
                         HasSubstr(fmt::format("[Rank {}] all_reduce: tensor([36., 36.])\n", rank))))
           << results[node].describe();
+  }
+}
+
+/// Behind the words; NaN where they are not there.
+double time_behind(const std::string& text, const std::string& words) {
+  const std::size_t at = text.find(words);
+  return at == std::string::npos ? std::nan("")
+                                 : std::strtod(text.c_str() + at + words.size(), nullptr);
+}
+
+// Over shared memory and TCP at once. Each rank once; the ranks of both hosts are told.
+TEST_F(TwoHostsTest, ARankKilledInARedistributionIsNamedOnBothHostsWithinASecond) {
+  for (int killed = 0; killed < 4; ++killed) {
+    SCOPED_TRACE(killed);
+    testing_support::expect_promptness(std::chrono::seconds(1), [&] {
+      const std::vector<std::string> line = {DTRUN_BIN "/layouts", "forever",
+                                             std::to_string(killed)};
+      const auto first = start(1, line), second = start(2, line);
+      const CommandResult results[] = {first->finish(), second->finish()};
+      const std::string all = results[0].out + results[1].out;
+      const double end = time_behind(all, fmt::format("rank {} ends at ", killed));
+      double last = 0;
+      for (int rank = 0; rank < 4; ++rank) {
+        if (rank == killed) continue;
+        const std::string words = fmt::format("rank {} told at ", rank);
+        last = std::max(last, time_behind(all, words) - end);
+        const std::string told = all.substr(std::min(all.size(), all.find(words)));
+        EXPECT_THAT(told.substr(0, told.find('\n')), HasSubstr(fmt::format("rank {}", killed)))
+            << results[0].describe() << results[1].describe();
+      }
+      EXPECT_FALSE(std::isnan(end) || std::isnan(last)) << all;
+      return std::chrono::duration<double>(last);
+    });
   }
 }
 

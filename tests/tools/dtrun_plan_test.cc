@@ -3,6 +3,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
 
 #include "support/command.h"
 
@@ -11,6 +14,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing_support::CommandResult;
 
 CommandResult plan(std::vector<std::string> arguments) {
@@ -66,6 +70,94 @@ TEST(DtrunPlanTest, AnOperatorsOperandsAreMoved) {
   EXPECT_THAT(json.out, AllOf(HasSubstr("\"calls\""), HasSubstr("\"lost\"")));
 }
 
+/// The operators of --help.
+std::vector<std::string> operators_of_help() {
+  const std::string help = plan({"--help"}).out;
+  const std::string begin = "in place of a move:";
+  std::istringstream rest(help.substr(help.find(begin) + begin.size()));
+  std::vector<std::string> names;
+  for (std::string name; rest >> name;) {
+    const bool is_last = name.back() != ',';
+    names.push_back(is_last ? name : name.substr(0, name.size() - 1));
+    if (is_last) break;
+  }
+  return names;
+}
+
+// Of 64 ranks; each with the operands and numbers that it takes.
+TEST(DtrunPlanTest, EveryOperatorIsPlannedThereAndBack) {
+  struct Said {
+    std::vector<std::string> operands;
+    std::vector<std::string> more = {};
+  };
+  const std::string matrix = "[64, 64] [S(0), S(1)]", vector = "[64] [S(0), R]";
+  const std::string cube = "[4, 64, 64] [R, S(1)]", rows = "[64] [S(0), S(0)]";
+  const Said one{{matrix}}, two{{matrix, matrix}}, along{{matrix}, {"--dim", "1"}};
+  const std::map<std::string, Said> said = {
+      {"addmm", {{matrix, matrix, matrix}}},
+      {"bmm", {{cube, cube}}},
+      {"cat", {{matrix, matrix}, {"--dim", "0"}}},
+      {"cross_entropy", {{matrix, rows}}},
+      {"dot", {{vector, vector}}},
+      {"embedding", {{rows, matrix}}},
+      {"gather", {{matrix, matrix}, {"--dim", "1"}}},
+      {"index_select", {{matrix, rows}, {"--dim", "0"}}},
+      {"lerp", {{matrix, matrix, matrix}}},
+      {"mv", {{matrix, vector}}},
+      {"nll_loss", {{matrix, rows}}},
+      {"roll", {{matrix}, {"--dim", "1", "--count", "3"}}},
+      {"scaled_dot_product_attention", {{cube, cube, cube}}},
+      {"scatter_add", {{matrix, matrix, matrix}, {"--dim", "1"}}},
+      {"split", {{matrix}, {"--dim", "1", "--count", "16"}}},
+      {"stack", {{matrix, matrix}, {"--dim", "0"}}},
+      {"topk", {{matrix}, {"--dim", "1", "--count", "5"}}},
+      {"where", {{"bool[64, 64] [S(0), R]", matrix, matrix}}}};
+  const std::set<std::string> pairs = {"add", "div",      "linear", "matmul", "maximum", "minimum",
+                                       "mm",  "mse_loss", "mul",    "pow",    "sub"};
+  const std::set<std::string> alongs = {"argmax",  "argmin",      "argsort",   "cumprod", "cumsum",
+                                        "flip",    "log_softmax", "logsumexp", "max",     "min",
+                                        "softmax", "sort",        "transpose"};
+  const std::set<std::string> without_gradient = {"argmax", "argmin", "argsort"};
+  const std::vector<std::string> names = operators_of_help();
+  EXPECT_GT(names.size(), 65U);
+  int longer = 0;
+  for (const std::string& name : names) {
+    const auto found = said.find(name);
+    const Said& call = found != said.end()     ? found->second
+                       : pairs.contains(name)  ? two
+                       : alongs.contains(name) ? along
+                                               : one;
+    std::vector<std::string> line = {"--mesh", "8,8", "--op", name, "--rank", "9"};
+    for (const std::string& operand : call.operands)
+      line.insert(line.end(), {"--operand", operand});
+    line.insert(line.end(), call.more.begin(), call.more.end());
+    const CommandResult there = plan(line);
+    EXPECT_EQ(there.exit_code, 0) << name << there.err;
+    EXPECT_THAT(there.out, HasSubstr(" gives ")) << name;
+    line.emplace_back("--backward");
+    const CommandResult back = plan(line);
+    if (without_gradient.contains(name)) {
+      EXPECT_EQ(back.exit_code, 64) << name;
+      EXPECT_THAT(back.err, HasSubstr("has no gradient"));
+      continue;
+    }
+    EXPECT_EQ(back.exit_code, 0) << name << back.err;
+    EXPECT_GE(back.out.size(), there.out.size()) << name << back.out;
+    longer += back.out.size() > there.out.size() ? 1 : 0;
+  }
+  // The gradient of a sum takes no operator.
+  EXPECT_GT(longer, 50);
+}
+
+TEST(DtrunPlanTest, TheWayBackOfAProductSendsWhatItsGradientsNeed) {
+  const CommandResult result = plan({"--mesh", "4", "--names", "dp", "--op", "matmul", "--operand",
+                                     "[64, 32] [S(0)]", "--operand", "[32, 16] [R]", "--backward"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  // The weight's gradient is added up over the ranks.
+  EXPECT_THAT(result.out, AllOf(HasSubstr("(part of the gradient's sum)"),
+                                HasSubstr("to [R] by all_reduce along dp")));
+}
+
 TEST(DtrunPlanTest, AnOperatorThatCannotBePlannedIsRefused) {
   const std::vector<std::string> x = {"--operand", "[8, 8] [R]"};
   const auto refusal = [](std::vector<std::string> arguments) {
@@ -79,6 +171,9 @@ TEST(DtrunPlanTest, AnOperatorThatCannotBePlannedIsRefused) {
   EXPECT_THAT(refusal({"--op", "matmul", x[0], x[1]}), HasSubstr("it takes 2"));
   EXPECT_THAT(refusal({"--op", "softmax", x[0], x[1]}), HasSubstr("--dim"));
   EXPECT_THAT(refusal({"--op", "exp", x[0], x[1], "--dim", "1"}), HasSubstr("does not take --dim"));
+  EXPECT_THAT(refusal({"--op", "exp", x[0], x[1], "--count", "1"}),
+              HasSubstr("does not take --count"));
+  EXPECT_THAT(refusal({"--op", "topk", x[0], x[1], "--dim", "1"}), HasSubstr("--count"));
   EXPECT_THAT(refusal({"--op", "exp", x[0], "8, 8 [R]"}), HasSubstr("cannot be read"));
   EXPECT_THAT(refusal({"--op", "exp", x[0], "[8 8] [R]"}), HasSubstr("cannot be read"));
   EXPECT_THAT(refusal({"--op", "matmul", x[0], x[1], x[0], "[7, 2] [R]"}), HasSubstr("[8, 8]"));
@@ -142,6 +237,8 @@ TEST(DtrunPlanTest, WhatMakesNoSenseIsNamedWithTheRemedy) {
     const CommandResult result = plan(arguments);
     EXPECT_EQ(result.exit_code, 64) << words;
     EXPECT_THAT(result.err, HasSubstr(words));
+    // Where in this program it was found says nothing to its user.
+    EXPECT_THAT(result.err, Not(HasSubstr("at: ")));
   }
 }
 

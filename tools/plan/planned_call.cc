@@ -8,17 +8,13 @@
 #include <string_view>
 
 #include "dtrun/base/error.h"
+#include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/layout/notation.h"
 #include "dtrun/dtensor/mesh/planned_mesh.h"
-#include "dtrun/dtensor/ops/attention.h"
-#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
-#include "dtrun/dtensor/ops/index.h"
-#include "dtrun/dtensor/ops/products.h"
-#include "dtrun/dtensor/ops/reduction.h"
-#include "dtrun/dtensor/ops/rows.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/shapes_only.h"
+#include "plan/planned_operators.h"
 
 namespace dtrun::tools {
 namespace {
@@ -29,101 +25,31 @@ using dtensor::DeviceMesh;
 using dtensor::Tensor;
 using dtensor::Tensors;
 
-enum class Along { nothing, dim, dim_or_all };
-
-using Dim = std::optional<int>;
-
-struct Operator {
-  std::string_view name;
-  std::size_t least, most;  ///< operands
-  Along along;
-  void (*call)(const Tensors&, Dim);
-  std::size_t positions = SIZE_MAX;  ///< which operand holds integers; SIZE_MAX: none
-};
-
-template <Tensor (*kFunction)(const Tensor&)>
-void unary(const Tensors& x, Dim) {
-  kFunction(x[0]);
-}
-template <Tensor (*kFunction)(const Tensor&, const Tensor&)>
-void binary(const Tensors& x, Dim) {
-  kFunction(x[0], x[1]);
-}
-template <Tensor (*kFunction)(const Tensor&, int)>
-void along_dim(const Tensors& x, Dim dim) {
-  kFunction(x[0], *dim);
-}
-template <Tensor (*kAll)(const Tensor&),
-          Tensor (*kSome)(const Tensor&, const std::vector<int>&, bool)>
-void reduction(const Tensors& x, Dim dim) {
-  dim ? kSome(x[0], {*dim}, false) : kAll(x[0]);
-}
-tensors::Shape last_dim(const Tensor& x) {
-  return {x.size(-1)};
-}
-Tensor optional(const Tensors& x, std::size_t i) {
-  return i < x.size() ? x[i] : Tensor();
-}
-
-const Operator kOperators[] = {
-    {"add", 2, 2, Along::nothing, binary<dtensor::add>},
-    {"argmax", 1, 1, Along::dim, [](const Tensors& x, Dim dim) { dtensor::argmax(x[0], *dim); }},
-    {"cat", 1, 16, Along::dim, [](const Tensors& x, Dim dim) { dtensor::cat(x, *dim); }},
-    {"cross_entropy", 2, 2, Along::nothing,
-     [](const Tensors& x, Dim) { dtensor::cross_entropy(x[0], x[1]); }, 1},
-    {"cumsum", 1, 1, Along::dim, along_dim<dtensor::cumsum>},
-    {"div", 2, 2, Along::nothing, binary<dtensor::div>},
-    {"embedding", 2, 2, Along::nothing,
-     [](const Tensors& x, Dim) { dtensor::embedding(x[0], x[1]); }, 0},
-    {"exp", 1, 1, Along::nothing, unary<dtensor::exp>},
-    {"gelu", 1, 1, Along::nothing, [](const Tensors& x, Dim) { dtensor::gelu(x[0]); }},
-    {"index_select", 2, 2, Along::dim,
-     [](const Tensors& x, Dim dim) { dtensor::index_select(x[0], *dim, x[1]); }, 1},
-    {"layer_norm", 1, 3, Along::nothing,
-     [](const Tensors& x, Dim) {
-       dtensor::layer_norm(x[0], last_dim(x[0]), optional(x, 1), optional(x, 2));
-     }},
-    {"linear", 2, 3, Along::nothing,
-     [](const Tensors& x, Dim) { dtensor::linear(x[0], x[1], optional(x, 2)); }},
-    {"log_softmax", 1, 1, Along::dim, along_dim<dtensor::log_softmax>},
-    {"logsumexp", 1, 1, Along::dim,
-     [](const Tensors& x, Dim dim) { dtensor::logsumexp(x[0], {*dim}); }},
-    {"matmul", 2, 2, Along::nothing, binary<dtensor::matmul>},
-    {"mean", 1, 1, Along::dim_or_all, reduction<dtensor::mean, dtensor::mean>},
-    {"mse_loss", 2, 2, Along::nothing,
-     [](const Tensors& x, Dim) { dtensor::mse_loss(x[0], x[1]); }},
-    {"mul", 2, 2, Along::nothing, binary<dtensor::mul>},
-    {"relu", 1, 1, Along::nothing, unary<dtensor::relu>},
-    {"rms_norm", 1, 2, Along::nothing,
-     [](const Tensors& x, Dim) { dtensor::rms_norm(x[0], last_dim(x[0]), optional(x, 1)); }},
-    {"scaled_dot_product_attention", 3, 3, Along::nothing,
-     [](const Tensors& x, Dim) { dtensor::scaled_dot_product_attention(x[0], x[1], x[2]); }},
-    {"silu", 1, 1, Along::nothing, unary<dtensor::silu>},
-    {"softmax", 1, 1, Along::dim, along_dim<dtensor::softmax>},
-    {"sub", 2, 2, Along::nothing, binary<dtensor::sub>},
-    {"sum", 1, 1, Along::dim_or_all, reduction<dtensor::sum, dtensor::sum>},
-};
-
-const Operator& find(const std::string& name) {
-  for (const Operator& op : kOperators)
+const PlannedOperator& find(const std::string& name) {
+  for (const PlannedOperator& op : planned_operator_table())
     if (op.name == name) return op;
   throw Error(ErrorCode::kUsage, fmt::format("--op={} is not there", name),
               "the operators that can be planned are " + planned_operators(),
               "call explain() in a program on a planned_mesh(), which takes every operator");
 }
 
-void check(const PlannedCall& call, const Operator& op) {
+void check(const PlannedCall& call, const PlannedOperator& op) {
   const std::size_t given = call.operands.size();
   if (given < op.least || given > op.most)
     throw Error(ErrorCode::kUsage, fmt::format("{} has {} operands", op.name, given),
                 op.least == op.most ? fmt::format("it takes {}", op.least)
                                     : fmt::format("it takes {} to {}", op.least, op.most),
                 "--operand 'f32[1024, 4096] [S(0), R]' for each of them");
-  if (op.along == Along::dim && !call.dim)
+  if (op.along == PlannedOperator::Along::dim && !call.dim)
     throw Error(ErrorCode::kUsage, fmt::format("{} goes along a dim", op.name), "",
                 "--dim says along which");
-  if (op.along == Along::nothing && call.dim)
+  if (op.along == PlannedOperator::Along::nothing && call.dim)
     throw Error(ErrorCode::kUsage, fmt::format("{} does not take --dim", op.name), "", "");
+  if (!op.count.empty() && !call.count)
+    throw Error(ErrorCode::kUsage, fmt::format("{} has a number of {}", op.name, op.count), "",
+                "--count says how many");
+  if (op.count.empty() && call.count)
+    throw Error(ErrorCode::kUsage, fmt::format("{} does not take --count", op.name), "", "");
 }
 
 [[noreturn]] void refuse_operand(const std::string& text) {
@@ -161,17 +87,31 @@ Tensor operand(const std::string& text, const DeviceMesh& mesh, const std::strin
   return {spec, tensors::zeros(spec.local_box().shape, {.dtype = spec.dtype()})};
 }
 
+/// With gradients of all operands that can have one.
+void run_both_ways(const PlannedOperator& op, const Tensors& operands,
+                   const PlannedArguments& given) {
+  Tensors inputs;
+  for (const Tensor& operand : operands)
+    if (tensors::is_floating_point(operand.dtype())) inputs.push_back(operand.requires_grad_());
+  const Tensor result = op.call(operands, given);
+  if (!result.requires_grad())
+    throw Error(ErrorCode::kUsage, fmt::format("{} of these has no gradient", op.name),
+                "its result is none of floating point numbers that depend on its operands",
+                "leave out --backward");
+  dtensor::grad({result}, inputs, {dtensor::ones_like(result)});
+}
+
 }  // namespace
 
 std::string planned_operators() {
   std::string names;
-  for (const Operator& op : kOperators)
+  for (const PlannedOperator& op : planned_operator_table())
     names += fmt::format("{}{}", names.empty() ? "" : ", ", op.name);
   return names;
 }
 
 dtensor::CallsExplanation explain_call(const PlannedCall& call) {
-  const Operator& op = find(call.op);
+  const PlannedOperator& op = find(call.op);
   check(call, op);
   const DeviceMesh mesh = dtensor::planned_mesh(call.mesh_shape, call.axis_names, call.rank);
   if (!call.links.empty()) mesh.set_links(call.links);
@@ -179,7 +119,10 @@ dtensor::CallsExplanation explain_call(const PlannedCall& call) {
   Tensors operands;
   for (std::size_t i = 0; i < call.operands.size(); ++i)
     operands.push_back(operand(call.operands[i], mesh, i == op.positions ? "i64" : call.dtype));
-  return dtensor::explain([&] { op.call(operands, call.dim); });
+  const PlannedArguments given{call.dim, call.count};
+  return dtensor::explain([&] {
+    call.is_both_ways ? run_both_ways(op, operands, given) : void(op.call(operands, given));
+  });
 }
 
 }  // namespace dtrun::tools

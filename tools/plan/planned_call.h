@@ -2,6 +2,7 @@
 // for any number of ranks, without any of them.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,7 +21,9 @@ struct PlannedCall {
   /// "f32[1024, 4096] [S(0), R]": dtype, shape and layout; without the dtype it is `dtype`.
   std::vector<std::string> operands;
   std::string dtype = "f32";
-  std::optional<int> dim;  ///< of operators that go along one
+  std::optional<int> dim;             ///< of operators that go along one
+  std::optional<std::int64_t> count;  ///< topk's k, roll's places, the size of split's parts
+  bool is_both_ways = false;          ///< with the way back of its gradient
 };
 
 /// "matmul, linear, ...".

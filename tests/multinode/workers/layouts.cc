@@ -7,7 +7,12 @@
 //   ragged  the same, of shards with a size for each rank
 //   meshes  between meshes of some of the ranks, in lines and squares, and a gradient through them
 //   async   moves on one mesh and between meshes, of which two are under way at a time
+//   forever N  moves without an end until rank N kills itself; the others print when they are told,
+//           by the clock of the machine that both hosts are on, and of whom
 #include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -304,6 +309,29 @@ int async(const DeviceMesh& mesh) {
   return moves;
 }
 
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Along the first axis over TCP, along the second one over shared memory.
+[[noreturn]] void move_until_killed(const DeviceMesh& mesh, int killed) {
+  // What dtrun ends because a rank has died is to say first what it was told.
+  std::signal(SIGTERM, SIG_IGN);
+  const Tensor x = ones({512, 256}, mesh, {Shard(0), Shard(1)});
+  try {
+    for (int move = 0;; ++move) {
+      if (move == 40 && dist::get_rank() == killed) {
+        print("rank {} ends at {:.6f}", killed, seconds_now());
+        std::raise(SIGKILL);
+      }
+      x.redistribute({Shard(1), Shard(0)}).redistribute({Replicate(), Replicate()});
+    }
+  } catch (const Error& error) {
+    print("rank {} told at {:.6f}: {}", dist::get_rank(), seconds_now(), error.summary());
+    std::_Exit(3);
+  }
+}
+
 std::optional<int> run(const std::string& part) {
   const DeviceMesh mesh = dist::init_device_mesh("cpu", {2, 2}, {"host", "rank"});
   if (part == "pairs") return pairs(mesh);
@@ -319,9 +347,11 @@ std::optional<int> run(const std::string& part) {
 int main(int argc, char** argv) {
   const std::string part = argc > 1 ? argv[1] : "";
   dist::init_process_group();
+  if (part == "forever" && argc == 3)
+    move_until_killed(dist::init_device_mesh("cpu", {2, 2}, {"host", "rank"}), std::stoi(argv[2]));
   const std::optional<int> moves = run(part);
   if (!moves) {
-    print("no part '{}': pairs, orders, ragged, meshes or async", part);
+    print("no part '{}': pairs, orders, ragged, meshes, async or forever N", part);
     return 64;
   }
   print("rank {} {} right {}", dist::get_rank(), part, *moves);
