@@ -129,10 +129,11 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--dtype", options.dtype, "f64, f32, bf16, f16, i64, i32, i16, i8, u8 or bool")
       ->type_name("DTYPE")
       ->capture_default_str();
-  app.add_option("--from", options.from,
-                 "how it lies: an entry per axis, as PyTorch's placements ('[S(0), R]', "
-                 "'Shard(0), Partial(max)'; ragged 'S(0: 3,0,5)'), or one per dim, as ColossalAI's "
-                 "('[S01, R]' or '{0: [0, 1]}')")
+  app.add_option(
+         "--from", options.from,
+         "how it lies: an entry per axis, as PyTorch's placements ('[S(0), R]', "
+         "'Shard(0), Partial(max)', 'S(0)[1]S(0)[0]'; ragged 'S(0: 3,0,5)'), or one per dim, as "
+         "ColossalAI's ('[S01, R]' or '{0: [0, 1]}')")
       ->type_name("LAYOUT");
   app.add_option("--to", options.to, "how it is to lie")->type_name("LAYOUT");
   app.add_option("--rank", options.rank,

@@ -9,6 +9,7 @@
 
 #include "dtensor/carried_bytes.h"
 #include "dtensor/ragged_catalogue.h"
+#include "dtensor/simulated_staging.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/autograd/pending_tensor.h"
 #include "dtrun/dtensor/move/comm_counter.h"
@@ -16,8 +17,10 @@
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/explain.h"
+#include "dtrun/tensor/cuda.h"
 #include "support/one_in.h"
 #include "support/rank_threads.h"
+#include "tensor/simulated_devices.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -88,6 +91,29 @@ TEST(CarriedKindsTest, EveryKindOfMoveCarriesJustTheBytesThatAreTold) {
   expect_every_kind_carried({2, 2}, {7, 5}, 100 / one_in);
   expect_every_kind_carried({2, 2, 2}, {7}, 60 / one_in);
   expect_every_kind_carried({2, 1, 2, 2}, {70}, 60 / one_in);
+}
+
+// A simulated device's elements go through the host, as those of staged groups do.
+TEST(CarriedKindsTest, MovesOnDevicesCarryJustTheBytesThatAreTold) {
+  if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+  const tensors::cuda::SimulatedDevices devices;
+  register_simulated_staging();
+  const Shape shape = {7, 5};
+  const std::vector<Layout> layouts = all_layouts(shape, {2, 2}, {ReduceOp::sum});
+  std::atomic<std::int64_t> bytes = 0;
+  test::run_ranks(4, {.backend = "cpu:cpu,cuda:simulated"}, [&](const ProcessGroup& group) {
+    tensors::cuda::set_device(group.rank() % 2);
+    const DeviceMesh mesh(group, {2, 2}, {}, tensors::DeviceType::cuda);
+    for (std::size_t pair = 0; pair < layouts.size() * layouts.size(); pair += 7) {
+      const Layout &from = layouts[pair / layouts.size()], &to = layouts[pair % layouts.size()];
+      SCOPED_TRACE(from.to_string() + " -> " + to.to_string());
+      const Tensor x = zeros(shape, mesh, from.placements(), DType::f32, from.order());
+      bytes += expect_carried([&] { x.redistribute(to.placements(), to.order()); }, mesh);
+      bytes +=
+          expect_carried([&] { x.redistribute_async(to.placements(), to.order()).wait(); }, mesh);
+    }
+  });
+  EXPECT_GT(bytes, 0);
 }
 
 }  // namespace

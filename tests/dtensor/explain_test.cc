@@ -20,6 +20,7 @@
 #include "dtrun/dtensor/move/strict_scope.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/ops/random.h"
 #include "dtrun/dtensor/ops/reduction.h"
@@ -401,6 +402,33 @@ TEST(ExplainTest, TheOtherWaysOfARedistributionAreToldBetweenOperators) {
         << page;
     // An operator's operands have rules in their place.
     EXPECT_EQ(explain([&] { matmul(x, x.t()); }).to_string().find("other ways"), std::string::npos);
+  });
+}
+
+// PyTorch's forward_dtype and backward_dtype: docs/dtensor.md.
+TEST(ExplainTest, ACastBeforeAMoveHalvesItsBytesBothWays) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor x = ones({8, 6}, mesh, {Shard(0)}).requires_grad_();
+    const auto there_and_back = [&](DType dtype) {
+      return explain([&] {
+               const Tensor y = x.to(dtype).redistribute({Shard(1)});
+               grad({y}, {x}, {ones_like(y)});
+             })
+          .bytes_sent();
+    };
+    EXPECT_EQ(there_and_back(DType::f32), 2 * 4 * 12);
+    EXPECT_EQ(there_and_back(DType::bf16), 2 * 2 * 12);
+    // Terms are added before they are rounded, unless a program rounds each rank's.
+    const Tensor terms = ones({8, 6}, mesh, {Partial()});
+    const auto sum_of = [&](const std::function<Tensor()>& cast) {
+      return explain([&] { cast().redistribute({Replicate()}); }).bytes_sent();
+    };
+    EXPECT_EQ(sum_of([&] { return terms.to(DType::bf16); }), 4 * 48);
+    EXPECT_EQ(sum_of([&] {
+                return Tensor::from_local(terms.to_local().to(DType::bf16), mesh, {Partial()});
+              }),
+              2 * 48);
   });
 }
 
