@@ -19,10 +19,6 @@ void agree_on_shape(Fingerprint& print, const LocalTensor& tensor) {
   print.counts = static_cast<std::uint64_t>(tensor.numel());
   print.shape = hash_shape(tensor);
 }
-void agree_on_shape(Fingerprint& print, const LocalTensor& tensor, const CallOptions& options) {
-  agree_on_shape(print, tensor);
-  print.shape ^= options.agreed;
-}
 
 std::int64_t bytes_of(const LocalTensor& tensor) {
   return tensor.numel() * static_cast<std::int64_t>(tensors::item_size(tensor.dtype()));
@@ -70,7 +66,7 @@ Work ProcessGroup::all_reduce(const LocalTensor& tensor, ReduceOp op, const Call
   call.check(tensor, "the tensor",
              [&](const GroupShape&) { require_reduce_op(op, tensor.dtype()); });
   call.show([&] { return bytes_of_all_reduce(tensor, size(), rank()); });
-  agree_on_shape(call.print, tensor, options);
+  agree_on_shape(call.print, tensor);
   return call.run(tensor, tensor);
 }
 
@@ -85,7 +81,7 @@ Work ProcessGroup::all_reduce_into_tensor(const LocalTensor& output, const Local
     require_image({output, "the output"}, {input, "the input"});
   });
   call.show([&] { return bytes_of_all_reduce(input, size(), rank()); });
-  agree_on_shape(call.print, input, options);
+  agree_on_shape(call.print, input);
   return call.run(input, output);
 }
 
@@ -147,7 +143,6 @@ Work ProcessGroup::reduce_scatter(const LocalTensor& output, const std::vector<L
   });
   call.show([&] { return bytes_for_others(inputs, rank()); });
   call.print.counts = hash_counts(inputs);
-  call.print.shape = options.agreed;
   return call.run(inputs, output);
 }
 
@@ -209,7 +204,6 @@ Work ProcessGroup::reduce_scatter_tensor(const LocalTensor& output, const LocalT
   });
   call.show([&] { return bytes_for_others(parts, rank()); });
   call.print.counts = hash_counts(parts);
-  call.print.shape = options.agreed;
   return call.run(parts, output);
 }
 

@@ -36,6 +36,11 @@ TEST(NotationTest, PyTorchsTextOfASpecIsReadWithItsOrder) {
   EXPECT_EQ(read("S(0)[2]S(-3)[0]S(0)[1]"), "[S(0), S(0), S(0)] order {0: [1, 2, 0]}");
   EXPECT_EQ(read("[S(0)[0], S(0)[1], R]"), "[S(0), S(0), R]");
   EXPECT_EQ(read("S(2)RP(max)"), "[S(2), R, P(max)]");
+  EXPECT_NE(refusal("S(0)[7]S(0)[3]R").find("the places of dim 0 are not 0, 1"), std::string::npos);
+  EXPECT_NE(refusal("S(0)[-1]S(0)[0]R").find("the places of dim 0 are not 0, 1"),
+            std::string::npos);
+  EXPECT_NE(refusal("[S(0)[1], S(0)[0], R] order {0: [1, 0]}").find("an order, and places"),
+            std::string::npos);
   EXPECT_NE(refusal("S(0)[1]S(0)[1]R").find("two axes have place 1 of dim 0"), std::string::npos);
   EXPECT_NE(refusal("S(0)[x]S(0)[0]R").find("'x' is no number"), std::string::npos);
   EXPECT_NE(refusal("S(0)[0]S(0)R").find("order"), std::string::npos) << refusal("S(0)[0]S(0)R");

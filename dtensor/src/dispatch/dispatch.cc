@@ -14,7 +14,6 @@
 #include "dispatch/result_wish.h"
 #include "dispatch/rule_probe.h"
 #include "dtrun/base/error.h"
-#include "mesh/guessed_shape.h"
 #include "mesh/mesh_body.h"
 #include "mesh/number_list_hash.h"
 #include "move/cause.h"
@@ -170,14 +169,6 @@ Question question_of(const OpView& op, const DeviceMesh& mesh, std::span<const P
   return {std::move(metas), std::move(layouts), output, std::move(rules), forced};
 }
 
-/// Whether the result stands on shapes that ranks may have guessed differently.
-std::uint32_t guess_in(std::span<const Placed> inputs) {
-  std::uint32_t guess = 0;
-  for (const Placed& input : inputs)
-    if (input.is_distributed()) guess = joined_guesses(guess, input.spec().body()->guess);
-  return guess;
-}
-
 CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Placed> inputs,
                    std::vector<Spec>& held) {
   const Question question = question_of(op, mesh, inputs);
@@ -196,8 +187,7 @@ CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Pla
     held.push_back(make_spec(mesh, choice.inputs[i], metas[i].shape, metas[i].dtype));
     plan.inputs.push_back(held.back().body());
   }
-  held.push_back(
-      with_guess(make_spec(mesh, choice.output, output.shape, output.dtype), guess_in(inputs)));
+  held.push_back(make_spec(mesh, choice.output, output.shape, output.dtype));
   plan.output = held.back().body();
   return plan;
 }

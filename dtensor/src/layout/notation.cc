@@ -153,8 +153,12 @@ ShardOrder order_taken_off(std::string_view whole, std::vector<std::string_view>
           whole, "two axes have place " + std::to_string(place) + " of dim " + std::to_string(dim));
   }
   ShardOrder order;
-  for (const auto& [dim, axes] : axis_at)
+  for (const auto& [dim, axes] : axis_at) {
+    // Of n different places the least is 0 and the greatest n - 1.
+    if (axes.begin()->first != 0 || axes.rbegin()->first + 1 != static_cast<int>(axes.size()))
+      refuse_text(whole, "the places of dim " + std::to_string(dim) + " are not 0, 1, ...");
     for (const auto& [place, axis] : axes) order[dim].push_back(axis);
+  }
   return order;
 }
 
@@ -197,8 +201,10 @@ Layout parse_layout(std::string_view text, const Shape& global_shape,
     refuse_text(text, "it has " + std::to_string(entries.size()) + " entries for a mesh of " +
                           std::to_string(mesh_shape.size()) + " axes");
   }
-  if (ShardOrder places = order_taken_off(text, entries, global_shape.size()); !places.empty())
+  if (ShardOrder places = order_taken_off(text, entries, global_shape.size()); !places.empty()) {
+    if (!order.empty()) refuse_text(text, "it has an order, and places in an order");
     order = std::move(places);
+  }
   Placements placements;
   for (const std::string_view entry : entries) placements.push_back(placement_of(text, entry));
   return make_layout(global_shape, mesh_shape, std::move(placements), order);

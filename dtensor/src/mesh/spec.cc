@@ -57,10 +57,8 @@ std::string Spec::to_string() const {
 
 bool operator==(const Spec& a, const Spec& b) {
   if (a.body_ == b.body_) return true;
-  if (!a.body_ || !b.body_) return false;
-  // Equal specs of one mesh share one body, but for a guess.
-  if (a.body_->mesh().body() == b.body_->mesh().body() && a.body_->guess == b.body_->guess)
-    return false;
+  // Equal specs of one mesh share one body, so that pointers can be compared.
+  if (!a.body_ || !b.body_ || a.body_->mesh().body() == b.body_->mesh().body()) return false;
   return a.body_->mesh() == b.body_->mesh() && a.layout() == b.layout() && a.shape() == b.shape() &&
          a.dtype() == b.dtype();
 }

@@ -9,11 +9,9 @@ namespace dtrun::dtensor {
 namespace {
 
 /// All layouts of one mesh have the same number of axes, so one length suffices.
-tensors::Dims spec_key(const Layout& layout, const tensors::Shape& shape, tensors::DType dtype,
-                       std::uint32_t guess) {
+tensors::Dims spec_key(const Layout& layout, const tensors::Shape& shape, tensors::DType dtype) {
   tensors::Dims key = shape;
-  // In one number, so that equal lengths mean equally many dims.
-  key.push_back(static_cast<std::int64_t>(dtype) | static_cast<std::int64_t>(guess) << 8);
+  key.push_back(static_cast<std::int64_t>(dtype));
   for (const std::int64_t word : layout.packed()) key.push_back(word);
   return key;
 }
@@ -21,7 +19,7 @@ tensors::Dims spec_key(const Layout& layout, const tensors::Shape& shape, tensor
 }  // namespace
 
 SpecBody::SpecBody(MeshBody& mesh, const Layout& its_layout, tensors::Shape its_shape,
-                   tensors::DType its_dtype, std::uint16_t its_mark, std::uint32_t its_guess)
+                   tensors::DType its_dtype, std::uint16_t its_mark)
     : Count(0),
       layout(its_layout),
       placements(layout.placements()),
@@ -29,7 +27,6 @@ SpecBody::SpecBody(MeshBody& mesh, const Layout& its_layout, tensors::Shape its_
       shape(std::move(its_shape)),
       dtype(its_dtype),
       mark(its_mark),
-      guess(its_guess),
       is_outside(mesh.rank < 0),
       box(is_outside ? Box{shape, tensors::Shape(shape.size(), 0)}
                      : dtensor::local_box(shape, mesh.shape, mesh.coordinate, layout)),
@@ -54,9 +51,8 @@ void SpecBody::drop(SpecBody* body) noexcept {
 }
 
 base::Counted<SpecBody> SpecTable::intern(MeshBody& mesh, const Layout& layout,
-                                          const tensors::Shape& shape, tensors::DType dtype,
-                                          std::uint32_t guess) {
-  tensors::Dims key = spec_key(layout, shape, dtype, guess);
+                                          const tensors::Shape& shape, tensors::DType dtype) {
+  tensors::Dims key = spec_key(layout, shape, dtype);
   const auto found = bodies_.find(key);
   if (found != bodies_.end()) return found->second->share_locked();
   if (bodies_.size() >= sweep_at_) sweep(mesh);
@@ -64,7 +60,7 @@ base::Counted<SpecBody> SpecTable::intern(MeshBody& mesh, const Layout& layout,
   // Of all meshes: a tensor that goes to the first spec of one and of another goes to two.
   static std::atomic<std::uint64_t> bodies_made = 0;
   const auto mark = static_cast<std::uint16_t>(1 + bodies_made++ % 0xffff);
-  made = std::make_unique<SpecBody>(mesh, layout, shape, dtype, mark, guess);
+  made = std::make_unique<SpecBody>(mesh, layout, shape, dtype, mark);
   return made->share_locked();
 }
 

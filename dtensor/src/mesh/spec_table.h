@@ -22,17 +22,19 @@ namespace dtrun::dtensor {
 class SpecBody : public base::Count {
  public:
   SpecBody(MeshBody& mesh, const Layout& layout, tensors::Shape shape, tensors::DType dtype,
-           std::uint16_t mark, std::uint32_t guess);
+           std::uint16_t mark);
 
   const Layout layout;
   const Placements placements;  ///< layout's
   const ShardOrder order;       ///< layout's
   const tensors::Shape shape;
   const tensors::DType dtype;
-  const std::uint16_t mark;   ///< never 0; differs among 65,535 specs in a row of the process
-  const std::uint32_t guess;  ///< of a guessed shape; 0: none (guessed_shape.h)
-  const bool is_outside;      ///< this rank, of the mesh
-  const Box box;              ///< this rank's; outside, empty in each dim
+  const std::uint16_t mark;  ///< never 0; differs among 65,535 specs in a row of the process
+  const bool is_outside;     ///< this rank, of the mesh
+  const Box box;             ///< this rank's; outside, empty in each dim
+  /// The shape was computed by from_local from this rank's part alone, so other ranks may have
+  /// another.
+  std::atomic<bool> has_guessed_shape = false;
 
   /// Adds an owner, also to a body without owners. The caller knows that the mesh is alive.
   base::Counted<SpecBody> share();
@@ -55,7 +57,7 @@ class SpecTable {
  public:
   /// The caller holds the mesh's mutex. @param layout made by make_layout
   base::Counted<SpecBody> intern(MeshBody& mesh, const Layout& layout, const tensors::Shape& shape,
-                                 tensors::DType dtype, std::uint32_t guess = 0);
+                                 tensors::DType dtype);
 
  private:
   void sweep(MeshBody& mesh);

@@ -18,7 +18,7 @@ class Cause {
   };
   enum class Way : std::uint8_t { forward, backward };
 
-  /// @param op a literal
+  /// @param op outlives the cause
   Cause(std::string_view op, Wish wish, const base::CallSite& site)
       : op_(op), wish_(wish), site_(site), outer_(innermost_) {
     innermost_ = this;
@@ -33,7 +33,7 @@ class Cause {
   /// For an operand of the call that stands.
   static Cause of_operand(std::size_t argument) {
     const Cause* const call = outermost();
-    return {call == nullptr ? std::string_view() : call->op_, argument};
+    return {call == nullptr ? std::string_view("a call") : call->op_, argument};
   }
   static Cause backward_of(std::string_view op) { return Cause(op, Way::backward); }
   /// Of an operator that is made of others. It stands where no other cause does, so that what they

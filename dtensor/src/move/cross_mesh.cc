@@ -10,7 +10,6 @@
 #include "dtrun/collectives/agreed_exchange.h"
 #include "dtrun/tensor/ops.h"
 #include "mesh/crossing.h"
-#include "mesh/guessed_shape.h"
 #include "mesh/joint_group.h"
 #include "mesh/mesh_body.h"
 #include "move/asked_spec.h"
@@ -92,12 +91,11 @@ PendingMove::Stage without_part() {
 void tell_own_side(const Spec& from, const Spec& to, const base::Error& error) {
   if (error.code() != base::ErrorCode::kDisagreement) return;
   const Cause* const cause = Cause::outermost();
-  const std::string guess = from.is_outside() ? "" : guess_text(*from.body());
   throw base::Error(error.code(), error.summary(),
                     error.why() + "; this rank, " + std::to_string(global_rank_in(from.mesh())) +
                         ", was in " + (cause == nullptr ? "redistribute" : cause->to_string()) +
-                        " of " + from.to_string() + " to " + to.to_string() + guess,
-                    guess.empty() ? error.remedy() : kGuessRemedy);
+                        " of " + from.to_string() + " to " + to.to_string(),
+                    error.remedy());
 }
 
 }  // namespace
@@ -181,8 +179,7 @@ AskedCrossing asked_crossing(std::string_view call, const base::CallSite& site, 
         return {Spec(known.to->share_locked()), std::move(known.crossing)};
     }
   }
-  Spec to = with_guess(asked_spec(call, site, mesh, placements, from.shape(), from.dtype(), order),
-                       from.body()->guess);
+  Spec to = asked_spec(call, site, mesh, placements, from.shape(), from.dtype(), order);
   if (from.is_outside() && to.is_outside()) return {std::move(to), nullptr};
   std::shared_ptr<const Crossing> crossing = crossing_of(from, to);
   if (order.empty()) {
@@ -219,9 +216,8 @@ LocalTensor redistribute_again(const Spec& from, const KeptCrossing& kept,
   if (MoveObserver::any()) return start_across(from, kept.to(), local, {}).wait();
   log_crossing({kept.crossing().plan, from, kept.to()});
   try {
-    LocalTensor result = kept.pattern();
-    if (result.numel() != 0)
-      result = result.over(tensors::Storage::allocate(result.storage()->bytes(), local.device()));
+    LocalTensor result = kept.pattern().over(
+        tensors::Storage::allocate(kept.pattern().storage()->bytes(), local.device()));
     const base::CallSite call = Cause::site_of_call();
     if (kept.parts()) {
       cross(kept.crossing(), local, result, {}, call, &*kept.parts());

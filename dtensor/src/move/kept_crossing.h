@@ -8,7 +8,6 @@
 #include <optional>
 
 #include "dtrun/dtensor/mesh/spec.h"
-#include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/tensor.h"
 #include "mesh/crossing.h"
 #include "mesh/mesh_body.h"
@@ -31,7 +30,7 @@ class KeptCrossing {
   KeptCrossing(const AskedCrossing& asked, const tensors::LocalTensor& local)
       : to_(asked.to),
         crossing_(asked.crossing),
-        pattern_(pattern_of_result(asked.to, local.device())),
+        pattern_(pattern_of(asked.to.local_box().shape, asked.to.dtype())),
         target_links_(links_of(*to_.body()->mesh().body())) {
     if (!crossing_->is_plain) parts_.emplace(*crossing_, local, pattern_);
   }
@@ -44,18 +43,12 @@ class KeptCrossing {
   /// Of the result.
   const Spec& to() const { return to_; }
   const Crossing& crossing() const { return *crossing_; }
-  /// Of the result's shape and dtype, without memory. If it has no elements: the result.
+  /// Of the result's shape and dtype, without memory for them.
   const tensors::LocalTensor& pattern() const { return pattern_; }
   /// None of a crossing that is_plain.
   const std::optional<PartPatterns>& parts() const { return parts_; }
 
  private:
-  static tensors::LocalTensor pattern_of_result(const Spec& to, tensors::Device device) {
-    const tensors::Shape& shape = to.local_box().shape;
-    if (tensors::numel(shape) == 0)
-      return tensors::empty(shape, {.dtype = to.dtype(), .device = device});
-    return pattern_of(shape, to.dtype());
-  }
   static std::uint32_t links_of(const MeshBody& mesh) {
     return mesh.links_set.load(std::memory_order_relaxed);
   }

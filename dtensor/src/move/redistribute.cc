@@ -7,7 +7,6 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
-#include "mesh/guessed_shape.h"
 #include "mesh/mesh_body.h"
 #include "move/asked_spec.h"
 #include "move/cause.h"
@@ -212,9 +211,17 @@ void tell_own_side(const PlanSite& site, const std::vector<Step>& steps, tensors
       (cause == nullptr ? "a redistribution" : cause->to_string()) + " of " +
       std::string(tensors::dtype_short_name(dtype)) + tensors::shape_to_string(site.global_shape) +
       " from " + steps.front().before.to_string() + " to " + steps.back().after.to_string();
-  const std::string guess = site.spec == nullptr ? "" : guess_text(*site.spec);
-  throw base::Error(error.code(), error.summary(), error.why() + "; " + own + guess,
-                    guess.empty() ? error.remedy() : kGuessRemedy);
+  if (site.spec == nullptr || !site.spec->has_guessed_shape) {
+    throw base::Error(error.code(), error.summary(), error.why() + "; " + own, error.remedy());
+  }
+  throw base::Error(error.code(), error.summary(),
+                    error.why() + "; " + own +
+                        "; from_local was not given the global shape and took it that all " +
+                        "ranks have parts of equal shape, as this rank's " +
+                        tensors::shape_to_string(site.spec->box.shape),
+                    "where the parts differ, give from_local the shape, {.shape = ..., .has_shape "
+                    "= true}, or each "
+                    "rank's size: Shard(dim, {sizes})");
 }
 
 LocalTensor zeros_of_plan(const PlanSite& site, const std::vector<Step>& steps,
@@ -236,11 +243,10 @@ LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& steps,
     return zeros_of_plan(site, steps, local);
   log_move({site, steps, dtype});
   const base::CallSite call = Cause::site_of_call();
-  const collectives::CallOptions options{.agreed = site.spec == nullptr ? 0 : site.spec->guess};
   try {
-    LocalTensor moved = start_step(site, steps.front(), local, options, call).result;
+    LocalTensor moved = start_step(site, steps.front(), local, {}, call).result;
     for (std::size_t i = 1; i < steps.size(); ++i) {
-      LocalTensor next = start_step(site, steps[i], moved, options, call).result;
+      LocalTensor next = start_step(site, steps[i], moved, {}, call).result;
       moved = std::move(next);
     }
     return moved;
@@ -285,8 +291,7 @@ AskedMove asked_move(std::string_view call, const base::CallSite& site, const Sp
     const PlanTable::Asked* const known = body.plans.asked(from.body(), placements);
     if (known != nullptr) return {Spec(known->to->share_locked()), known->plan};
   }
-  Spec to = with_guess(asked_spec(call, site, mesh, placements, from.shape(), from.dtype(), order),
-                       from.body()->guess);
+  Spec to = asked_spec(call, site, mesh, placements, from.shape(), from.dtype(), order);
   PlanTable::Plan plan = plan_between({mesh, from.shape(), from.body()}, from, to);
   const std::lock_guard lock(body.mutex);
   if (order.empty()) body.plans.note_asked(from.body(), placements, {to.body(), plan, placements});
@@ -328,8 +333,7 @@ LocalTensor run_move(const Spec& from, const AskedMove& move, const LocalTensor&
     LocalTensor result =
         pattern.over(tensors::Storage::allocate(pattern.storage()->bytes(), local.device()));
     MeshLine& line = *site.mesh.body()->lines[static_cast<std::size_t>(move.direct->axis)];
-    start_direct(*move.direct, line.group(), result, local, {.agreed = from.body()->guess},
-                 Cause::site_of_call());
+    start_direct(*move.direct, line.group(), result, local, {}, Cause::site_of_call());
     return result;
   } catch (const base::Error& error) {
     tell_own_side(site, *move.plan, local.dtype(), error);
@@ -347,9 +351,8 @@ PendingMove::Stages stages_of(const Spec& spec, const PlanTable::Plan& plan) {
   if (spec.is_outside()) return stages;
   for (const Step& step : *plan) {
     const auto start = [spec, plan, &step, call = Cause::site_of_call()](
-                           const LocalTensor& local, collectives::CallOptions options) {
+                           const LocalTensor& local, const collectives::CallOptions& options) {
       const DeviceMesh mesh = spec.mesh();
-      options.agreed = spec.body()->guess;
       return start_step({mesh, spec.shape(), spec.body()}, step, local, options, call);
     };
     stages.push_back({is_collective(step.kind), start});

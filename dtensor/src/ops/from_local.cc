@@ -7,7 +7,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/tensor.h"
 #include "dtrun/tensor/ops.h"
-#include "mesh/guessed_shape.h"
+#include "mesh/spec_table.h"
 #include "move/cause.h"
 #include "move/move_observer.h"
 #include "ops/gradient_layout.h"
@@ -179,10 +179,11 @@ EntryMovement rehearsed_check(const LocalTensor& local, const Spec& spec) {
   const auto bytes_of = [](const LocalTensor& tensor) {
     return tensor.numel() * static_cast<std::int64_t>(tensors::item_size(tensor.dtype()));
   };
-  EntryMovement entry{spec, "each rank's", {"all_gather of shapes"}, {}, {}};
-  const auto slowest = std::ranges::max_element(mesh.links(), {}, &LinkRate::latency);
+  EntryMovement entry{spec, "each rank's", {}, {}, {}};
   const std::int64_t others = mesh.size() - 1;
   if (others == 0) return entry;
+  entry.steps.emplace_back("all_gather of shapes");
+  const auto slowest = std::ranges::max_element(mesh.links(), {}, &LinkRate::latency);
   const std::int64_t note = bytes_of(PartNote{local.dtype(), {}, 0}.packed()) * others;
   entry.traffic = {note, note};
   entry.cost = {slowest->latency + static_cast<double>(note) / slowest->bytes_per_second, 1};
@@ -225,7 +226,7 @@ Tensor Tensor::from_local(const Tensor& given, const DeviceMesh& mesh, const Pla
     options.shape = std::move(grown.shape);
     is_guessed = grown.is_guessed;
   }
-  Spec spec = make_spec(mesh, placements, options.shape, local.dtype(), options.shard_order);
+  const Spec spec = make_spec(mesh, placements, options.shape, local.dtype(), options.shard_order);
   if (options.run_check && mesh.has_this_rank() && MoveObserver::rehearsing()) {
     const Cause cause("from_local", Cause::Wish::asked, site);
     MoveObserver::tell(rehearsed_check(local, spec));
@@ -241,7 +242,7 @@ Tensor Tensor::from_local(const Tensor& given, const DeviceMesh& mesh, const Pla
     local = agreed_elements(local, spec, site);
   }
   check_box(local, spec);
-  if (is_guessed && !options.run_check) spec = with_guess(spec, guess_of(spec.shape()));
+  if (is_guessed && !options.run_check) spec.body()->has_guessed_shape = true;
   Tensor made(spec, std::move(local));
   if (options.grad_placements.empty()) {
     return recorded("from_local", given, std::move(made),

@@ -13,7 +13,6 @@
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/shapes_only.h"
-#include "mesh/guessed_shape.h"
 #include "mesh/spare_owners.h"
 #include "mesh/spec_table.h"
 #include "move/asked_spec.h"
@@ -253,9 +252,7 @@ PendingTensor Tensor::redistribute_async(const Placements& placements, const Sha
 PendingTensor Tensor::redistribute_async(const DeviceMesh& mesh, const Placements& placements,
                                          const ShardOrder& order, Site site) const {
   const bool goes_across = !(device_mesh() == mesh);
-  const Spec to =
-      with_guess(asked_spec("redistribute_async", site, mesh, placements, shape(), dtype(), order),
-                 spec().body()->guess);
+  const Spec to = asked_spec("redistribute_async", site, mesh, placements, shape(), dtype(), order);
   const Cause cause("redistribute_async", Cause::Wish::asked, site);
   if (to == spec()) return {PendingMove({}, local()), [x = *this](LocalTensor) { return x; }, site};
   return {goes_across ? start_across(spec(), to, local()) : start_redistribute(spec(), to, local()),

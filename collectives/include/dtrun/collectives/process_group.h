@@ -39,9 +39,6 @@ struct CallOptions {
   /// Of ReduceOp::premul_sum, and of no other: what this rank's elements are multiplied by, rounded
   /// to their dtype. The ranks' factors may differ, as in NCCL. The input stays as it is.
   std::optional<double> factor = std::nullopt;
-  /// Of a reduction: a number in which all ranks must agree, as in the tensor's shape; such as a
-  /// digest of what it was computed from.
-  std::uint32_t agreed = 0;
 };
 
 /// What a subgroup has otherwise than the group it is made from.
