@@ -72,6 +72,16 @@ class Gloo : public dtrun::bench::Contender {
   }
   std::vector<double> collect(const std::vector<double>& values) override {
     std::vector<double> sent = values;
+    std::vector<double> all(rank() == 0 ? values.size() * static_cast<std::size_t>(size()) : 0);
+    gloo::GatherOptions options(context_);
+    options.setInput(sent.data(), sent.size());
+    if (rank() == 0) options.setOutput(all.data(), all.size());
+    options.setRoot(0);
+    gloo::gather(options);
+    return all;
+  }
+  std::vector<double> share(const std::vector<double>& values) override {
+    std::vector<double> sent = values;
     std::vector<double> all(values.size() * static_cast<std::size_t>(size()));
     gloo::AllgatherOptions options(context_);
     options.setInput(sent.data(), sent.size());

@@ -24,6 +24,12 @@ class Mpi : public dtrun::bench::Contender {
   void barrier() override { MPI_Barrier(MPI_COMM_WORLD); }
   std::vector<double> collect(const std::vector<double>& values) override {
     const auto count = static_cast<int>(values.size());
+    std::vector<double> all(rank() == 0 ? values.size() * static_cast<std::size_t>(size()) : 0);
+    MPI_Gather(values.data(), count, MPI_DOUBLE, all.data(), count, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    return all;
+  }
+  std::vector<double> share(const std::vector<double>& values) override {
+    const auto count = static_cast<int>(values.size());
     std::vector<double> all(values.size() * static_cast<std::size_t>(size()));
     MPI_Allgather(values.data(), count, MPI_DOUBLE, all.data(), count, MPI_DOUBLE, MPI_COMM_WORLD);
     return all;

@@ -30,8 +30,10 @@ class Contender {
   virtual void prepare(const Call& call, const std::vector<Buffers>& buffers) = 0;
   virtual void run(std::size_t buffer) = 0;
   virtual void barrier() = 0;
-  /// The values of all ranks one after the other, on each rank. All give equally many.
+  /// On rank 0 the values of all ranks one after the other, else empty. All give equally many.
   virtual std::vector<double> collect(const std::vector<double>& values) = 0;
+  /// Likewise on each rank: for a few values.
+  virtual std::vector<double> share(const std::vector<double>& values) = 0;
 };
 
 }  // namespace dtrun::bench

@@ -16,10 +16,10 @@ std::string_view bytes_of(const std::vector<double>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)};
 }
 
-std::vector<double> numbers_of(std::string_view bytes, std::size_t count) {
+void append_numbers(std::vector<double>& all, std::string_view bytes, std::size_t count) {
   std::vector<double> values(count);
   std::memcpy(values.data(), bytes.data(), std::min(bytes.size(), count * sizeof(double)));
-  return values;
+  all.insert(all.end(), values.begin(), values.end());
 }
 
 }  // namespace
@@ -94,28 +94,39 @@ void GroupContender::run(std::size_t buffer) {
   }
 }
 
+std::string GroupContender::key_of(const std::string& what, int rank) const {
+  // Groups along one axis of a mesh have one name.
+  return "dtrun-bench/" + group_.name() + "/" + std::to_string(group_.global_ranks().front()) +
+         "/" + what + "/" + std::to_string(rank);
+}
+
 std::vector<double> GroupContender::collect(const std::vector<double>& values) {
-  const auto stem_of = [this](std::uint64_t number) {
-    // Groups along one axis of a mesh have one name.
-    return "dtrun-bench/" + group_.name() + "/" + std::to_string(group_.global_ranks().front()) +
-           "/" + std::to_string(number) + "/";
-  };
-  const std::uint64_t number = collected_++;
-  const std::string stem = stem_of(number);
+  const std::string what = std::to_string(collected_++);
   if (rank() != 0) {
-    store_->set(stem + std::to_string(rank()), bytes_of(values));
-    return numbers_of(store_->get(stem + "all"), values.size() * static_cast<std::size_t>(size()));
+    store_->set(key_of(what, rank()), bytes_of(values));
+    return {};
   }
   std::vector<double> all = values;
   for (int peer = 1; peer < size(); ++peer) {
-    const std::string key = stem + std::to_string(peer);
-    const std::vector<double> of_peer = numbers_of(store_->get(key), values.size());
-    all.insert(all.end(), of_peer.begin(), of_peer.end());
+    const std::string key = key_of(what, peer);
+    append_numbers(all, store_->get(key), values.size());
     store_->delete_key(key);
   }
-  store_->set(stem + "all", bytes_of(all));
-  // All have read the one before: they have come here.
-  if (number > 0) store_->delete_key(stem_of(number - 1) + "all");
+  return all;
+}
+
+std::vector<double> GroupContender::share(const std::vector<double>& values) {
+  rendezvous::Store::Keys keys;
+  for (int peer = 0; peer < size(); ++peer) keys.push_back(key_of("shared", peer));
+  const std::string& own = keys[static_cast<std::size_t>(rank())];
+  store_->set(own, bytes_of(values));
+  std::vector<double> all;
+  for (const std::string& bytes : store_->multi_get(keys))
+    append_numbers(all, bytes, values.size());
+  // All have read, and then none is left that the next share() could take for its own.
+  barrier();
+  store_->delete_key(own);
+  barrier();
   return all;
 }
 

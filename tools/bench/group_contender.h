@@ -1,5 +1,5 @@
 // GroupContender: the collectives of a ProcessGroup, over whichever backend it has. Its ranks tell
-// rank 0 what they measured through the store, not through the backend that is measured.
+// each other what they measured through the store, not through the backend that is measured.
 #pragma once
 
 #include <memory>
@@ -24,11 +24,14 @@ class GroupContender : public Contender {
   void run(std::size_t buffer) override;
   void barrier() override { group_.barrier(); }
   std::vector<double> collect(const std::vector<double>& values) override;
+  std::vector<double> share(const std::vector<double>& values) override;
 
  private:
   using Tensors = std::vector<tensors::LocalTensor>;
 
   collectives::CallOptions options_of(const Call& call) const;
+  /// Of the store.
+  std::string key_of(const std::string& what, int rank) const;
 
   collectives::ProcessGroup group_;
   std::shared_ptr<rendezvous::Store> store_;

@@ -38,13 +38,13 @@ bool are_alike(const std::vector<double>& values) {
 
 NeighboursMemory::NeighboursMemory(Contender& contender, std::size_t bytes)
     : own_(base::SharedMemory::create("dtrun-bench", bytes)) {
-  if (!are_alike(contender.collect({machine_of_this_process()}))) return;
+  if (!are_alike(contender.share({machine_of_this_process()}))) return;
   const std::vector<double> places =
-      contender.collect({static_cast<double>(::getpid()), static_cast<double>(own_.fd())});
+      contender.share({static_cast<double>(::getpid()), static_cast<double>(own_.fd())});
   const auto before =
       static_cast<std::size_t>((contender.rank() + contender.size() - 1) % contender.size());
   base::UniqueFd file = file_of(places[2 * before], places[2 * before + 1]);
-  const std::vector<double> found = contender.collect({file.valid() ? 1.0 : 0.0});
+  const std::vector<double> found = contender.share({file.valid() ? 1.0 : 0.0});
   is_shared_ = std::ranges::count(found, 1.0) == contender.size();
   if (is_shared_) neighbours_ = base::SharedMemory::map(std::move(file), bytes);
 }
