@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -24,7 +27,10 @@ class CountedDrivable : public Drivable {
     changed_.notify_all();
     return outcome_;
   }
-  base::Deadline next_look() override { return base::Deadline::never(); }
+  base::Deadline next_look() override {
+    ++next_looks_;
+    return base::Deadline::never();
+  }
   Attendance attendance() override {
     const std::scoped_lock lock(mutex_);
     ++questions_;
@@ -35,9 +41,11 @@ class CountedDrivable : public Drivable {
     const std::scoped_lock lock(mutex_);
     attendance_ = attendance;
   }
-  void set_outcome(Outcome outcome) {
+  /// @return how many drives there were before
+  int set_outcome(Outcome outcome) {
     const std::scoped_lock lock(mutex_);
     outcome_ = outcome;
+    return drives_;
   }
   int drives() {
     const std::scoped_lock lock(mutex_);
@@ -47,6 +55,7 @@ class CountedDrivable : public Drivable {
     const std::scoped_lock lock(mutex_);
     return questions_;
   }
+  int next_looks() const { return next_looks_; }
   void await_drives(int count) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return drives_ >= count; });
@@ -63,6 +72,7 @@ class CountedDrivable : public Drivable {
   Outcome outcome_ = Outcome::waiting;
   int drives_ = 0;
   int questions_ = 0;
+  std::atomic<int> next_looks_ = 0;
 };
 
 class ProgressThreadTest : public testing::Test {
@@ -163,6 +173,30 @@ TEST_F(ProgressThreadWithCpuTest, WhatItsOwnerMovesItLooksAtAndNobodyNeedRing) {
   attended.await_drives(5);
   EXPECT_EQ(doorbell_.sleepers.load(), 0U);
   thread_.remove(attended);
+  // That is asked before a sleep, and lets sockets ring.
+  EXPECT_EQ(attended.next_looks(), 0);
+}
+
+// A long nap of those before is none of its own. A busy machine may delay most first looks.
+TEST_F(ProgressThreadWithCpuTest, WhatIsAddedAfterOthersWereIdleIsLookedAtSoon) {
+  using Clock = std::chrono::steady_clock;
+  CountedDrivable drivable(Attendance::moves);
+  Clock::duration least = Clock::duration::max();
+  for (int round = 0; round < 200 && least >= std::chrono::microseconds(900); ++round) {
+    drivable.set_outcome(Drivable::Outcome::waiting);
+    thread_.add(drivable);
+    drivable.await_drives(drivable.drives() + 5);
+    const int driven = drivable.set_outcome(Drivable::Outcome::idle) + 1;
+    drivable.await_drives(driven);
+    // Until the thread has forgotten it.
+    thread_.remove(drivable);
+    const Clock::time_point added = Clock::now();
+    thread_.add(drivable);
+    drivable.await_drives(driven + 1);
+    least = std::min(least, Clock::now() - added);
+    thread_.remove(drivable);
+  }
+  EXPECT_LT(least, std::chrono::microseconds(900));
 }
 
 // The other may be added just when the idle one is about to be forgotten, which is put off then.

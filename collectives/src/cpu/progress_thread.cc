@@ -38,6 +38,8 @@ void ProgressThread::run() {
   std::unique_lock lock(mutex_);
   Nap nap{0};
   while (!stopping_) {
+    // Whoever comes next is to get its first look soon, too.
+    if (drivables_.empty()) nap = Nap(0);
     changed_->wait(lock, [this] { return stopping_ || !drivables_.empty(); });
     const Attendance now = attendance();
     if (now != Attendance::none) {
@@ -45,7 +47,7 @@ void ProgressThread::run() {
       nap = std::clamp(2 * nap, first_nap_, longest);
       take_nap(lock, nap);
       // What is idle is forgotten: its owner's blocking calls need no looks.
-      if (has_own_cpu()) drive_all(lock);
+      if (has_own_cpu()) drive_all(lock, Then::nap);
       continue;
     }
     nap = Nap(0);
@@ -82,14 +84,15 @@ void ProgressThread::notify() {
 
 void ProgressThread::round(std::unique_lock<std::mutex>& lock) {
   const std::uint32_t ticket = doorbell_.take_ticket();
-  const std::optional<base::Deadline> next = drive_all(lock);
+  const std::optional<base::Deadline> next = drive_all(lock, Then::sleep);
   if (!next || drivables_.empty()) return;
   lock.unlock();
   sleep_(ticket, *next);
   lock.lock();
 }
 
-std::optional<base::Deadline> ProgressThread::drive_all(std::unique_lock<std::mutex>& lock) {
+std::optional<base::Deadline> ProgressThread::drive_all(std::unique_lock<std::mutex>& lock,
+                                                        Then then) {
   const std::uint32_t ticket = doorbell_.ticket();
   const std::vector<Drivable*> now = drivables_;
   std::vector<Drivable*> idle;
@@ -103,7 +106,7 @@ std::optional<base::Deadline> ProgressThread::drive_all(std::unique_lock<std::mu
       idle.push_back(drivable);
     } else {
       moved |= outcome == Drivable::Outcome::moved;
-      next = next.earlier(drivable->next_look());
+      if (then == Then::sleep) next = next.earlier(drivable->next_look());
     }
   }
   lock.lock();
