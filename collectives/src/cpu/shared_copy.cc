@@ -41,11 +41,14 @@ void SharedCopy::copy_piece(std::byte* to, const std::byte* from, std::size_t by
 /// Through the caches. What a look at the clock takes does not count.
 void SharedCopy::copy_timed(std::byte* to, const std::byte* from, std::size_t bytes) {
   using Clock = std::chrono::steady_clock;
+  const bool waits = bytes < kWaitingBytes;
+  // The caller's stores before these are not to be waited for while the clock runs.
+  if (waits) std::atomic_thread_fence(std::memory_order_seq_cst);
   const Clock::time_point before = Clock::now();
   const Clock::time_point begin = Clock::now();
   std::memcpy(to, from, bytes);
   // All stores of so few bytes would still wait in the core for their lines.
-  if (bytes < kWaitingBytes) std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (waits) std::atomic_thread_fence(std::memory_order_seq_cst);
   const Clock::duration look = begin - before;
   pace_.note(bytes, std::max(Clock::now() - begin - look, Clock::duration()));
 }
