@@ -1,16 +1,19 @@
 // What ranks are started with, and with what dtrun itself ends when all is well or nothing could be
 // started.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmath>
+#include <algorithm>
 #include <fstream>
+#include <optional>
 #include <set>
 
 #include "cpus/binding.h"
 #include "dtrun/base/cpu_list.h"
+#include "dtrun/base/cpu_quota.h"
 #include "dtrun/base/socket.h"
 #include "launcher/launcher_job.h"
 
@@ -254,15 +257,31 @@ TEST(StartTest, RanksReadNothingAndHaveOnlyTheirDescriptors) {
   EXPECT_EQ(result.out, "\n0\n1\n2\n") << result.describe();
 }
 
+/// A few CPUs, however many the machine has. Empty: a quota leaves less than one.
+std::vector<int> few_cpus() {
+  std::vector<int> cpus = base::allowed_cpus();
+  const std::optional<base::CpuQuota> quota = base::cpu_quota();
+  const double most = quota ? std::min(quota->cpus, 2.0) : 2.0;
+  cpus.resize(std::min(cpus.size(), static_cast<std::size_t>(most)));
+  return cpus;
+}
+
+/// dtrun on those CPUs. @param words its options, and what a rank runs, as a shell reads them
+std::string command_on(const std::vector<int>& cpus, std::size_t ranks, const std::string& words) {
+  return fmt::format("OMP_NUM_THREADS=1 exec taskset -c {} " DTRUN_BINARY " --nproc_per_node={} {}",
+                     fmt::join(cpus, ","), ranks, words);
+}
+
 /// Of each rank, whether it has a session of its own, where the kernel says that of autogroups.
-std::string sessions_of_ranks(const std::string& enabled, std::size_t ranks) {
+std::string sessions_of_ranks(const std::string& enabled, const std::vector<int>& cpus,
+                              std::size_t ranks) {
   return testing_support::run_command(
              {"unshare", "-m", "sh", "-c",
               "f=$(mktemp) && echo " + enabled +
                   " > $f && mount --bind $f /proc/sys/kernel/sched_autogroup_enabled && rm $f; " +
-                  "OMP_NUM_THREADS=1 " DTRUN_BINARY " --nproc_per_node=" + std::to_string(ranks) +
-                  " sh -c 'set -- $$ $(cat /proc/$$/stat); "
-                  "[ $1 = $7 ] && echo own || echo shared'"})
+                  command_on(cpus, ranks,
+                             "sh -c 'set -- $$ $(cat /proc/$$/stat); "
+                             "[ $1 = $7 ] && echo own || echo shared'")})
       .out;
 }
 
@@ -272,32 +291,67 @@ std::string repeated_line(std::size_t count, const std::string& line) {
   return text;
 }
 
+bool may_show_another_proc_sys() {
+  return testing_support::run_command({"unshare", "-m", "mount", "--bind", "/dev/null",
+                                       "/proc/sys/kernel/sched_autogroup_enabled"})
+             .exit_code == 0;
+}
+
 // Where the kernel shares the CPUs among sessions first, ranks in one would get a fourth together
 // of what four hogs outside get.
 TEST(StartTest, RanksHaveSessionsOfTheirOwnWhereTheKernelSharesTheCpusAmongSessions) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root's rights to show dtrun another /proc/sys";
-  const std::size_t cpus = base::allowed_cpus().size();
-  EXPECT_EQ(sessions_of_ranks("1", cpus), repeated_line(cpus, "own"));
-  EXPECT_EQ(sessions_of_ranks("0", cpus), repeated_line(cpus, "shared"));
+  if (!may_show_another_proc_sys()) GTEST_SKIP() << "needs the right to mount over /proc/sys";
+  const std::vector<int> cpus = few_cpus();
+  if (cpus.empty()) GTEST_SKIP() << "needs a quota of at least one CPU";
+  EXPECT_EQ(sessions_of_ranks("1", cpus, cpus.size()), repeated_line(cpus.size(), "own"));
+  EXPECT_EQ(sessions_of_ranks("0", cpus, cpus.size()), repeated_line(cpus.size(), "shared"));
 }
 
 // One that waits for another yields to its session alone.
 TEST(StartTest, RanksThatShareCpusHaveOneSession) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root's rights to show dtrun another /proc/sys";
-  const std::size_t ranks = base::allowed_cpus().size() + 1;
-  EXPECT_EQ(sessions_of_ranks("1", ranks), repeated_line(ranks, "shared"));
+  if (!may_show_another_proc_sys()) GTEST_SKIP() << "needs the right to mount over /proc/sys";
+  const std::vector<int> cpus = few_cpus();
+  if (cpus.empty()) GTEST_SKIP() << "needs a quota of at least one CPU";
+  const std::size_t ranks = cpus.size() + 1;
+  EXPECT_EQ(sessions_of_ranks("1", cpus, ranks), repeated_line(ranks, "shared"));
 }
 
-TEST(StartTest, TheSessionOfRanksThatShareCpusGetsAsMuchAsOneForEachWould) {
+bool has_autogroups() {
   std::string enabled;
   std::getline(std::ifstream("/proc/sys/kernel/sched_autogroup_enabled"), enabled);
-  if (enabled != "1") GTEST_SKIP() << "needs autogroups";
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root's rights to raise a session's nice value";
-  const std::size_t ranks = base::allowed_cpus().size() + 1;
-  const CommandResult result = run_dtrun({"--nproc_per_node=" + std::to_string(ranks), "sh", "-c",
-                                          "set -- $(cat /proc/$$/autogroup); echo $3"});
-  const long steps = std::lround(std::log(ranks) / std::log(1.25));
-  EXPECT_EQ(result.out, repeated_line(ranks, std::to_string(-steps))) << result.describe();
+  return enabled == "1";
+}
+
+/// The nice value of the session that 4 ranks on one CPU have, from each, and what dtrun logs.
+CommandResult nice_of_crowded_session(const std::string& wrapper) {
+  const std::vector<int> cpus = {base::allowed_cpus().front()};
+  return testing_support::run_command(
+      {"sh", "-c",
+       "export DTRUN_LOGS=+launcher; " + wrapper + "sh -c \"" +
+           command_on(cpus, 4, "sh -c 'sed s/.*nice.// /proc/self/autogroup'") + "\""});
+}
+
+// 1.25 to the sixth is 3.8.
+TEST(StartTest, TheSessionOfRanksThatShareCpusGetsAsMuchAsOneForEachWould) {
+  if (!has_autogroups()) GTEST_SKIP() << "needs autogroups";
+  const CommandResult lowered = testing_support::run_command(
+      {"setsid", "--wait", "sh", "-c", "echo -1 > /proc/self/autogroup"});
+  if (lowered.exit_code != 0)
+    GTEST_SKIP() << "needs CAP_SYS_NICE or RLIMIT_NICE to lower a session's nice value";
+  const CommandResult result = nice_of_crowded_session("");
+  EXPECT_EQ(result.out, repeated_line(4, "-6")) << result.describe();
+  EXPECT_THAT(result.err, Not(HasSubstr("keeps nice 0")));
+}
+
+TEST(StartTest, ASessionWhoseNiceValueMayNotBeLoweredKeepsItsOwnAndTheLogTellsWhy) {
+  if (!has_autogroups()) GTEST_SKIP() << "needs autogroups";
+  const CommandResult result = nice_of_crowded_session(
+      ::geteuid() == 0
+          ? "exec prlimit --nice=0 setpriv --bounding-set=-sys_nice --inh-caps=-sys_nice "
+          : "exec prlimit --nice=0 ");
+  EXPECT_EQ(result.out, repeated_line(4, "0")) << result.describe();
+  EXPECT_THAT(result.err, AllOf(HasSubstr("keeps nice 0"), HasSubstr("refused nice -6"),
+                                HasSubstr("CAP_SYS_NICE"), HasSubstr("RLIMIT_NICE")));
 }
 
 TEST(StartTest, StandardStreamsThatAreClosedDoNotBecomeSomethingElse) {

@@ -4,10 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <system_error>
 #include <utility>
 
 #include "dtrun/base/cpu_list.h"
 #include "dtrun/base/cpu_quota.h"
+#include "dtrun/base/error.h"
+#include "dtrun/base/log.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -22,16 +26,25 @@ double cpus() {
   return quota ? std::min(quota->cpus, allowed) : allowed;
 }
 
-/// Where it is refused (it needs CAP_SYS_NICE), the session stays what others are.
+/// Where it is refused, the session stays what others are.
 void weigh_own_session(int programs) {
   // A step of nice is a quarter more; the nearest one. Without std::log(), because libm is static.
   constexpr double kStep = 1.25, kHalfStep = 1.118;
   constexpr int kMostSteps = 20;
   int steps = 0;
   for (double weight = kHalfStep; weight < programs && steps < kMostSteps; weight *= kStep) ++steps;
+  if (steps == 0) return;
   const std::string nice = std::to_string(-steps);
   const base::UniqueFd fd(::open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC));
-  if (fd && ::write(fd.get(), nice.data(), nice.size()) < 0) return;
+  if (fd && ::write(fd.get(), nice.data(), nice.size()) >= 0) return;
+  const int reason = errno;
+  base::log::debug(
+      base::log::Component::kLauncher,
+      "the session of the ranks keeps nice 0, so that together they get as much of the CPUs as one "
+      "other session: the kernel refused nice {} in /proc/self/autogroup ({}); {}",
+      nice, std::generic_category().message(reason),
+      reason == EAGAIN ? "it takes one in 100 ms from all who lack CAP_SYS_ADMIN, start it again"
+                       : "give dtrun CAP_SYS_NICE, or raise RLIMIT_NICE (ulimit -e)");
 }
 
 }  // namespace
@@ -40,14 +53,21 @@ void weigh_own_session(int programs) {
 // among sessions first, and among the processes of each then: ranks in one session would get
 // together what any other session gets. But a rank that yields (sched_yield) yields to its own
 // session only. Where ranks share CPUs, one that waits for another must let that one run: so they
-// have one session, which gets as much as one for each would, where the kernel allows that.
+// have one session, which gets as much as one for each would while all run, where the kernel allows
+// that.
 base::ChildSetup::Group RankBirths::usual_group(int ranks) {
   const base::UniqueFd fd(::open("/proc/sys/kernel/sched_autogroup_enabled", O_RDONLY | O_CLOEXEC));
   char digit = '0';
   const bool sessions_share = fd && ::read(fd.get(), &digit, 1) == 1 && digit == '1';
   if (!sessions_share) return base::ChildSetup::Group::kProcessGroup;
-  if (ranks <= cpus()) return base::ChildSetup::Group::kSession;
-  weigh_own_session(ranks);
+  try {
+    if (ranks <= cpus()) return base::ChildSetup::Group::kSession;
+    weigh_own_session(ranks);
+  } catch (const base::Error& error) {
+    base::log::debug(base::log::Component::kLauncher,
+                     "the ranks have one session, as it is not known how many CPUs they have: {}",
+                     error.what());
+  }
   return base::ChildSetup::Group::kProcessGroup;
 }
 
