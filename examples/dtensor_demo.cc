@@ -266,7 +266,9 @@ void call_collectives(const DeviceMesh& mesh) {
   show_communication("collectives", counter);
 }
 
-/// GPUs have a backend of their own: nccl, or, where ranks share them, staged.
+/// GPUs have a backend of their own: nccl, or, where ranks share them, staged. How many ranks share
+/// a node's is known of jobs that dtrun starts, and each rank asks for itself: where nodes have
+/// unlike GPUs, or ranks see only their own, --backend must say it.
 std::string backend() {
   const int gpus = tensors::cuda::device_count();
   if (gpus == 0) return "cpu";

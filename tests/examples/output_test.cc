@@ -89,7 +89,6 @@ std::string row_text(int begin, int end, int divisor) {
   return "tensor([" + text + "])";
 }
 
-/// The parts, and what each promises.
 /// "tensor([8., 8., 8., 8.])".
 std::string row_of(const std::string& number) {
   const std::string each = number + ".";
@@ -108,6 +107,7 @@ std::vector<double> numbers_behind(const std::string& text, const std::string& w
   return numbers;
 }
 
+/// The parts, and what each promises.
 std::vector<std::string> demo_lines(int ranks) {
   const std::string count = std::to_string(ranks);
   const std::string hidden = std::to_string(4 * ranks);
