@@ -74,6 +74,15 @@ TEST(NeighboursMemoryTest, EachRankReadsWhatTheOneBeforeItHasWritten) {
   });
 }
 
+// More than any machine has.
+TEST(NeighboursMemoryTest, WhereARankGetsNoneNobodyUsesIt) {
+  run_threads(3, [](ThreadContender& contender) {
+    const NeighboursMemory memory(contender, std::size_t{1} << (contender.rank() == 1 ? 62 : 12));
+    EXPECT_FALSE(memory.exists());
+    EXPECT_FALSE(memory.is_shared());
+  });
+}
+
 TEST(NeighboursMemoryTest, RankZeroIsToldHowFastAllCopy) {
   run_threads(2, [](ThreadContender& contender) {
     const double rate = copy_bandwidth(contender, 1 << 20);

@@ -118,7 +118,14 @@ void check_files(const CollectivesOptions& options) {
 
 /// The backend cpu alone can do what the option asks for. @throws Error
 void check_backends(const CollectivesOptions& options) {
-  if (std::ranges::find(options.backends, "cpu") != options.backends.end()) return;
+  const auto is_named = [&](const char* name) {
+    return std::ranges::find(options.backends, name) != options.backends.end();
+  };
+  if (options.machine_ranks > 0 && is_named("mpi"))
+    throw Error(ErrorCode::kUsage, "--machine-ranks is not for a job that mpirun starts",
+                "dtrun tells each rank its number before it joins the others, mpirun does not",
+                "measure the backend mpi by itself");
+  if (is_named("cpu")) return;
   const std::string names = fmt::format("{}", fmt::join(options.backends, ","));
   if (options.machine_ranks > 0)
     throw Error(ErrorCode::kUsage, fmt::format("--machine-ranks is not for the backend {}", names),

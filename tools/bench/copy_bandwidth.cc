@@ -39,6 +39,7 @@ double bandwidth_of(Contender& contender, std::size_t bytes,
 
 double bandwidth_on_host(Contender& contender, std::size_t bytes) {
   const NeighboursMemory memory(contender, bytes);
+  if (!memory.exists()) return 0;
   const std::byte* const source = memory.is_shared() ? memory.neighbours() : memory.own();
   std::vector<std::byte> target(bytes);
   return bandwidth_of(

@@ -23,8 +23,8 @@ inline bool has_bound(const Call& call, int ranks) {
 
 /// Collective. Of all ranks together, each copying that many bytes (kMostCopiedBytes at the most),
 /// while the slowest copies: the median. Cores may exchange lines at another speed a second later:
-/// it is to be asked beside the call that it bounds. @return bytes a second on rank 0; 0 elsewhere
-/// @throws base::Error kSystem
+/// it is to be asked beside the call that it bounds. @return bytes a second on rank 0; 0 elsewhere,
+/// and where a rank had no memory for it
 double copy_bandwidth(Contender& contender, std::size_t bytes);
 
 }  // namespace dtrun::bench

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "dtrun/base/dynamic_library.h"
 #include "dtrun/base/error.h"
@@ -15,16 +16,39 @@ namespace {
 using collectives::parse_backend_spec;
 using tensors::DeviceType;
 
+using Specs = std::vector<collectives::BackendSpec>;
+
+/// @throws base::Error kUsage for backends that cannot take turns
+Specs specs_of(const std::vector<std::string>& names) {
+  const auto refuse = [&](const std::string& why, const std::string& what_to_try) {
+    throw base::Error(base::ErrorCode::kUsage,
+                      fmt::format("--backend={} cannot be measured", fmt::join(names, ",")), why,
+                      what_to_try);
+  };
+  Specs specs;
+  std::set<std::string> seen;
+  for (const std::string& name : names) {
+    specs.push_back(parse_backend_spec(name));
+    if (!seen.insert(specs.back().to_string()).second)
+      refuse(fmt::format("{} is named twice", name), "name each backend once");
+  }
+  const auto is_for_gpus = [](const auto& spec) { return !spec.cuda.empty(); };
+  if (seen.contains("mpi") && std::ranges::any_of(specs, is_for_gpus))
+    refuse("mpirun starts the ranks of the backend mpi, and gives none a GPU",
+           "measure the backend mpi by itself");
+  return specs;
+}
+
 /// The backend mpi learns the ranks of mpirun, one for GPUs says which GPU is this rank's, and cpu
 /// shares memory as the machine says. Of others the first.
-std::string backend_of_world(const std::vector<std::string>& names) {
-  const auto found = [&](const auto& is_it) { return std::ranges::find_if(names, is_it); };
-  const auto mpi = found([](const std::string& name) { return name == "mpi"; });
-  if (mpi != names.end()) return *mpi;
-  const auto cuda =
-      found([](const std::string& name) { return !parse_backend_spec(name).cuda.empty(); });
-  if (cuda != names.end()) return *cuda;
-  return std::ranges::find(names, "cpu") == names.end() ? names.front() : "cpu";
+std::string backend_of_world(const Specs& specs) {
+  const auto found = [&](const auto& is_it) { return std::ranges::find_if(specs, is_it); };
+  const auto is_for_gpus = [](const auto& spec) { return !spec.cuda.empty(); };
+  for (const auto it :
+       {found([](const auto& spec) { return spec.cpu == "mpi"; }), found(is_for_gpus),
+        found([](const auto& spec) { return spec.cpu == "cpu"; })})
+    if (it != specs.end()) return it->to_string();
+  return specs.front().to_string();
 }
 
 collectives::ProcessGroup group_over(const collectives::ProcessGroup& world,
@@ -52,10 +76,10 @@ void load_plugin(const std::string& file) {
 }
 
 JoinedBackends::JoinedBackends(const std::vector<std::string>& names, const std::string& machine)
-    : worker_(runtime::init({.backend = backend_of_world(names), .machine = machine})) {
-  for (const std::string& name : names) {
-    groups_.push_back(group_over(worker_.world(), name, groups_.size()));
-    const bool is_cpu = parse_backend_spec(name).cuda.empty();
+    : worker_(runtime::init({.backend = backend_of_world(specs_of(names)), .machine = machine})) {
+  for (const collectives::BackendSpec& spec : specs_of(names)) {
+    groups_.push_back(group_over(worker_.world(), spec.to_string(), groups_.size()));
+    const bool is_cpu = spec.cuda.empty();
     contenders_.push_back(std::make_unique<GroupContender>(
         groups_.back(), worker_.store(), is_cpu ? tensors::kCpu : worker_.device()));
   }
