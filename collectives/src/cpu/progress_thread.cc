@@ -84,7 +84,7 @@ void ProgressThread::notify() {
 
 void ProgressThread::round(std::unique_lock<std::mutex>& lock) {
   const std::uint32_t ticket = doorbell_.take_ticket();
-  const std::optional<base::Deadline> next = drive_all(lock, Then::sleep);
+  const std::optional<base::Deadline> next = drive_all(lock, Then::wait);
   if (!next || drivables_.empty()) return;
   lock.unlock();
   sleep_(ticket, *next);
@@ -106,7 +106,7 @@ std::optional<base::Deadline> ProgressThread::drive_all(std::unique_lock<std::mu
       idle.push_back(drivable);
     } else {
       moved |= outcome == Drivable::Outcome::moved;
-      if (then == Then::sleep) next = next.earlier(drivable->next_look());
+      if (then == Then::wait) next = next.earlier(drivable->next_look());
     }
   }
   lock.lock();

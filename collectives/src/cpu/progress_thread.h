@@ -80,7 +80,7 @@ class ProgressThread {
   Drivable::Attendance attendance();
   void take_nap(std::unique_lock<std::mutex>& lock, Nap nap);
   void round(std::unique_lock<std::mutex>& lock);
-  enum class Then { sleep, nap };
+  enum class Then { wait, nap };
   /// Once, and forgets those that are idle. @param then nap: until an owner is asked again, so no
   /// peer need ring @return until when to sleep; nullopt: there may be more
   std::optional<base::Deadline> drive_all(std::unique_lock<std::mutex>& lock, Then then);
