@@ -11,6 +11,14 @@
 
 namespace dtrun::collectives::cpu {
 
+/// Of a store that publishes something, where a mutex is taken before ring_sleepers(). To take one
+/// is a full fence on x86.
+#if defined(__x86_64__)
+inline constexpr std::memory_order kBeforeMutex = std::memory_order_release;
+#else
+inline constexpr std::memory_order kBeforeMutex = std::memory_order_seq_cst;
+#endif
+
 struct alignas(128) Doorbell {
   std::atomic<std::uint32_t> word{0};
   std::atomic<std::uint32_t> sleepers{0};
@@ -21,13 +29,13 @@ struct alignas(128) Doorbell {
     word.fetch_add(1, std::memory_order_seq_cst);
     if (sleepers.load(std::memory_order_seq_cst) != 0) base::futex_wake_all(word);
   }
-  /// For data that a spinning thread sees by itself. The publishing store must be seq_cst: either
-  /// the sleeper's last look sees the data, or this sees the sleeper. Who has been rung since it
-  /// took its ticket is not rung again: until it runs, which takes long where it waits for a core,
-  /// each ring would be a system call. A thread that is stopped between the two lines of ring() so
-  /// keeps the sleepers asleep, whoever else rings meanwhile: until it runs on, until a sleeper's
-  /// own deadline (the next watch over its peers, a second at most), or, where it dies there, until
-  /// its death is told.
+  /// For data that a spinning thread sees by itself. The publishing store must be seq_cst, or
+  /// kBeforeMutex: either the sleeper's last look sees the data, or this sees the sleeper. Who has
+  /// been rung since it took its ticket is not rung again: until it runs, which takes long where it
+  /// waits for a core, each ring would be a system call. A thread that is stopped between the two
+  /// lines of ring() so keeps the sleepers asleep, whoever else rings meanwhile: until it runs on,
+  /// until a sleeper's own deadline (the next watch over its peers, a second at most), or, where it
+  /// dies there, until its death is told.
   void ring_sleepers() {
     if (sleepers.load(std::memory_order_seq_cst) == 0) return;
     // A sleeper whose ticket comes into `newest` after this looks after this, and sees the data.

@@ -19,11 +19,13 @@
 // stored, and read after that was loaded; all of them are there before the rank's next turn is. The
 // reader's next post is stored after that, and loaded by whoever overwrites the first one. So
 // store-release and load-acquire would do; they are seq_cst because sleepers are rung after a look
-// at their count (doorbell.h).
+// at their count (doorbell.h). Of a post that is rung later the store is a release where taking a
+// mutex, which lies between, is a full fence: two of them would cost a tenth of a short call.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -79,14 +81,20 @@ class Meeting {
   /// Peers that sleep are rung. @param needed: somebody may wait for this post alone
   enum class Needed { with_all, alone };
   void post(const Fingerprint& fingerprint, Needed needed) {
-    show_post(fingerprint);
+    show_post<std::memory_order_seq_cst>(fingerprint);
+    end_post(needed);
+  }
+  // The same in two parts, between which the caller takes a mutex.
+  void post_unrung(const Fingerprint& fingerprint) { show_post<kBeforeMutex>(fingerprint); }
+  void ring_after_mutex(Needed needed) {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
     end_post(needed);
   }
   // The same of a payload in pieces, which others can take one after the other.
   /// The first piece is there. Nobody is rung yet.
   void begin_post(const Fingerprint& fingerprint) {
     tell_pieces(1);
-    show_post(fingerprint);
+    show_post<std::memory_order_seq_cst>(fingerprint);
   }
   /// So many are.
   void tell_pieces(std::uint32_t laid) {
@@ -199,13 +207,14 @@ class Meeting {
   bool has_come(int peer, Turn turn) const {
     return post_of(peer, turn).turn.load(std::memory_order_seq_cst) == turn;
   }
+  template <std::memory_order kOrder>
   void show_post(const Fingerprint& fingerprint) {
     Post& post = post_of(rank_);
     if constexpr (kChecksCalls) {
       shown_.tell(static_cast<std::uint32_t>(hash_), fingerprint);
       post.show(shown_, fingerprint);
     }
-    post.turn.store(turn_, std::memory_order_seq_cst);
+    post.turn.store(turn_, kOrder);
     claim_coming_post();
     hash(fingerprint);
   }

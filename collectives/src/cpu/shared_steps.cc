@@ -86,8 +86,9 @@ SharedSteps::Progress SharedSteps::advance(const SharedPlan& plan, Meeting& meet
   const bool shows = !shown_;
   if (shows) {
     if (plan.way() == Way::stages) meeting.open_stage();
-    const bool has_shown = plan.way() == Way::post ? show_post(plan, meeting, Meeting::Room::least)
-                                                   : show_places(plan, meeting);
+    const bool has_shown = plan.way() == Way::post
+                               ? show_post(plan, meeting, Meeting::Room::least, Rings::now)
+                               : show_places(plan, meeting);
     if (!has_shown) return Progress::waiting;
   }
   if (!take_posts(plan, meeting)) return shows ? Progress::moved : Progress::waiting;

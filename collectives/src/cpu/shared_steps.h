@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include "meeting.h"
 #include "shared_pieces.h"
@@ -22,10 +23,13 @@ class SharedSteps {
 
   // Of a plan by posts: what this rank does at once, and what it does once the others have come. In
   // line, and what is not gets a copy of the plan: so that of a short call never lies in memory.
+  /// later: ring() follows, once a mutex was taken.
+  enum class Rings { now, later };
   /// Shows this rank's post. @return false: others are still busy with what this would overwrite
   /// @throws Disagreement, EarlierDisagreement
   template <typename Plan>
-  [[gnu::always_inline]] bool show_post(const Plan& plan, Meeting& meeting, Meeting::Room room) {
+  [[gnu::always_inline]] bool show_post(const Plan& plan, Meeting& meeting, Meeting::Room room,
+                                        Rings rings) {
     if (!meeting.begin_turn(plan.laid_bytes(), room)) return false;
     if (plan.steps() > 1) [[unlikely]] {
       lay_in_pieces(SharedPlan(plan), meeting);
@@ -33,8 +37,18 @@ class SharedSteps {
     }
     lay(plan, meeting, 0, meeting.payload(plan.laid_bytes()));
     if (plan.has_parcels()) meeting.set_parcel(plan.parcel());
-    post(plan, meeting);
+    if (rings == Rings::now) {
+      post(plan, meeting);
+    } else {
+      meeting.post_unrung(plan.collective().fingerprint);
+      shown_ = is_unrung_ = true;
+    }
     return true;
+  }
+  /// Wakes the sleepers, if show_post() has not.
+  template <typename Plan>
+  [[gnu::always_inline]] void ring(const Plan& plan, Meeting& meeting) {
+    if (std::exchange(is_unrung_, false)) meeting.ring_after_mutex(needed_of(plan));
   }
   /// Takes what the others show. @return false: somebody's is not there yet, or a peer's parts are
   /// other than the plan expects: has_other_parcels() @throws Disagreement
@@ -106,6 +120,7 @@ class SharedSteps {
   Places places_of(int peer, Meeting& meeting) const;
 
   bool shown_ = false;
+  bool is_unrung_ = false;
   bool waited_ = false;
   bool has_other_parcels_ = false;
   bool met_ = false;

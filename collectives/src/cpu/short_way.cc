@@ -111,13 +111,15 @@ inline bool GroupEngine::take_now(const Plan& plan, SharedSteps& steps, std::uin
   ShortCall* const call = plan.collective().short_call;
   try {
     Looks left = Looks::of_a_collective(*world_, has_connections());
-    while (!steps.show_post(plan, meeting(Lane::prompt), Meeting::Room::halfway))
+    while (!steps.show_post(plan, meeting(Lane::prompt), Meeting::Room::halfway,
+                            SharedSteps::Rings::later))
       if (!left.again(call)) return false;
     // Bookkeeping is done here because it overlaps with the members' posts.
     note(plan.collective().fingerprint, Lane::prompt);
     const std::uint64_t bytes = bytes_of_all(plan.collective());
     if (call != nullptr) call->count(bytes);
     number = record.pass(plan.collective().fingerprint, recorded_group_, bytes, begun_ns);
+    steps.ring(plan, meeting(Lane::prompt));  // pass() has taken a mutex
     do {
       if (steps.take_posts(plan, meeting(Lane::prompt))) {
         record.passed(number);
