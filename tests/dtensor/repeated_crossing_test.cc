@@ -165,19 +165,25 @@ TEST(RepeatedCrossingTest, ItKeepsItsTargetAsLongAsTheTensorKeepsIt) {
 }
 
 // Whether a tensor shares its elements, and is older than another, is asked of its storage.
-TEST(RepeatedCrossingTest, ResultsWithoutElementsAreEachTheirOwnToo) {
-  run_world(4, [](int) {
-    const DeviceMesh from("cpu", {0, 1}), to("cpu", {0, 1, 2, 3});
-    const Tensor x = arange(3, from, {Shard(0)}, DType::f32);  // rank 3 gets none
-    Tensor weight = ones({3}, to, {Shard(0)});
-    weight.requires_grad_();
-    std::vector<Tensor> results;
-    for (int move = 0; move < 4; ++move) {
-      results.push_back(x.redistribute(to, {Shard(0)}));
-      for (std::size_t other = 0; other + 1 < results.size(); ++other)
-        EXPECT_NE(results[other].local().storage(), results.back().local().storage());
-      results.back().add_(weight);
-      EXPECT_EQ(results.back().full_tensor().to_vector(), (std::vector<double>{1, 2, 3}));
+TEST(RepeatedCrossingTest, ResultsWithoutElementsAreWrittenAsOthers) {
+  run_world(4, [](int rank) {
+    const DeviceMesh from("cpu", {0, 1});
+    const Tensor x = arange(3, from, {Shard(0)}, DType::f32);
+    // Rank 3 gets none, then is outside.
+    for (const DeviceMesh& to : {DeviceMesh("cpu", {0, 1, 2, 3}), DeviceMesh("cpu", {0, 1, 2})}) {
+      Tensor weight = ones({3}, to, {Shard(0)});
+      weight.requires_grad_();
+      std::vector<Tensor> results;
+      for (int move = 0; move < 4; ++move) {
+        results.push_back(x.redistribute(to, {Shard(0)}));
+        results.back().add_(weight);
+      }
+      if (!to.has_this_rank()) continue;
+      for (std::size_t i = 0; i < results.size(); ++i) {
+        EXPECT_EQ(results[i].full_tensor().to_vector(), (std::vector<double>{1, 2, 3})) << rank;
+        for (std::size_t other = 0; other < i; ++other)
+          EXPECT_NE(results[other].local().storage(), results[i].local().storage());
+      }
     }
   });
 }
