@@ -82,8 +82,12 @@ class Caller {
     group_.barrier();
     group_.barrier();
   }
-  /// Where a barrier goes by rounds, two ranks may hear of each other through others only.
-  void hear_all() { group_.all_to_all_single(flat_ones(size()), flat_ones(size())); }
+  /// Where a barrier goes by rounds, two ranks may hear of each other through others only. Here
+  /// they do, and the others, whose own call may be over before that, learn of it in the next one.
+  void hear_all() {
+    for (int call = 0; call < 2; ++call)
+      group_.all_to_all_single(flat_ones(size()), flat_ones(size()));
+  }
 
  private:
   const ProcessGroup& group_;
