@@ -75,14 +75,17 @@ class CountedDrivable : public Drivable {
   std::atomic<int> next_looks_ = 0;
 };
 
-class ProgressThreadTest : public testing::Test {
+class ProgressThreadWithCpuTest : public testing::Test {
  protected:
-  ProgressThreadTest() { thread_.look_seldom(); }
-
   Doorbell doorbell_;
   ProgressThread thread_{doorbell_, [this](std::uint32_t ticket, base::Deadline) {
                            base::futex_wait(doorbell_.word, ticket, base::Deadline::never());
                          }};
+};
+
+class ProgressThreadTest : public ProgressThreadWithCpuTest {
+ protected:
+  ProgressThreadTest() { thread_.look_seldom(); }
 };
 
 TEST_F(ProgressThreadTest, WhatItsOwnerMovesIsLeftToItAndNobodyNeedRing) {
@@ -156,15 +159,6 @@ TEST_F(ProgressThreadTest, AnAttendedOneStaysUntilItIsIdle) {
   drivable.await_drives(2);
   thread_.remove(drivable);
 }
-
-/// It has a CPU of its own.
-class ProgressThreadWithCpuTest : public testing::Test {
- protected:
-  Doorbell doorbell_;
-  ProgressThread thread_{doorbell_, [this](std::uint32_t ticket, base::Deadline) {
-                           base::futex_wait(doorbell_.word, ticket, base::Deadline::never());
-                         }};
-};
 
 // A sleeper would have to be rung for each of these drives, and would cost its peers a system call.
 TEST_F(ProgressThreadWithCpuTest, WhatItsOwnerMovesItLooksAtAndNobodyNeedRing) {
