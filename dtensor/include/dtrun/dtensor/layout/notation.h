@@ -1,6 +1,7 @@
 // Notation: layouts as people write them. PyTorch's has an entry per mesh axis: "[S(0), R]",
-// "{Shard(0), Replicate()}", "P(max), S(-1)", "S(0)[1]S(0)[0]". ColossalAI's has one per tensor dim, with the axes
-// that cut it, outermost first: "[S01, R]", "[R, S10]"; or those dims alone: "{0: [0, 1]}". Pure.
+// "{Shard(0), Replicate()}", "P(max), S(-1)", "S(0)[1]S(0)[0]". ColossalAI's has one per tensor
+// dim, with the axes that cut it, outermost first: "[S01, R]", "[R, S10]"; or those dims alone:
+// "{0: [0, 1]}". Pure.
 #pragma once
 
 #include <string>
