@@ -250,28 +250,35 @@ void Metrics::tell_collectives(std::string& text) const {
     const auto found = rounds_before_.find(rank);
     return found == rounds_before_.end() ? Communication() : found->second;
   };
+  struct Sample {
+    bool is_busy;
+    Communication done;
+  };
+  std::map<int, Sample> samples;
+  for (const auto& [rank, up] : up_) {
+    if (rank >= page_->slot_count()) continue;
+    const rendezvous::RankSlot& slot = page_->slot(rank);
+    // First the state: a rank that is told to be in a call has counted that call.
+    Sample& sample = samples[rank];
+    sample.is_busy = up && state_of(slot) == rendezvous::RankState::kInCollective;
+    sample.done = before(rank);
+    sample.done.operations += slot.operations.load();
+    sample.done.bytes += slot.bytes.load();
+  }
   const auto of_ranks = [&](const char* name, Type type, const char* help, const auto& value_of) {
     begin(text, name, type, help);
-    for (const auto& [rank, up] : up_) {
-      if (rank >= page_->slot_count()) continue;
+    for (const auto& [rank, sample] : samples)
       add(text, name, {{"rank", std::to_string(first_rank_ + rank)}},
-          static_cast<double>(value_of(rank, page_->slot(rank))));
-    }
+          static_cast<double>(value_of(sample)));
   };
-  using rendezvous::RankSlot;
   of_ranks("dtrun_rank_collectives_total", Type::kCounter,
            "Collectives and messages that the rank has begun, in all rounds.",
-           [&](int rank, const RankSlot& slot) {
-             return before(rank).operations + slot.operations.load();
-           });
+           [](const Sample& sample) { return sample.done.operations; });
   of_ranks("dtrun_rank_collective_bytes_total", Type::kCounter,
            "Bytes of the rank's tensors in them, given and got.",
-           [&](int rank, const RankSlot& slot) { return before(rank).bytes + slot.bytes.load(); });
+           [](const Sample& sample) { return sample.done.bytes; });
   of_ranks("dtrun_rank_in_collective", Type::kGauge, "1: the rank is in a collective or a message.",
-           [&](int rank, const RankSlot& slot) {
-             const bool is_busy = state_of(slot) == rendezvous::RankState::kInCollective;
-             return up_.at(rank) && is_busy ? 1 : 0;
-           });
+           [](const Sample& sample) { return sample.is_busy ? 1 : 0; });
 }
 
 void Metrics::tell_process(std::string& text) const {
