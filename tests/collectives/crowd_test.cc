@@ -108,7 +108,7 @@ TEST_F(CrowdTest, AnAbortReachesThoseThatWaitAndTheOneThatStopped) {
                         work.wait();
                       });
   expect_all_throw(ranks, ErrorCode::kAborted, "the loss is nan");
-  ranks.signal(kLast, SIGCONT);
+  ranks.continue_stopped(kLast);
   const RankProcesses::Ended last = ranks.wait(kLast);
   ASSERT_TRUE(last.thrown.has_value()) << "status " << last.status;
   EXPECT_TRUE(contains(last.thrown->text, "the loss is nan")) << last.thrown->text;
@@ -126,7 +126,7 @@ TEST_F(CrowdTest, AnotherShortCallIsFoundAndEndsTheLongOne) {
         work.wait();
       });
   expect_all_throw(ranks, ErrorCode::kDisagreement, "barrier");
-  ranks.signal(kLast, SIGCONT);
+  ranks.continue_stopped(kLast);
   EXPECT_TRUE(ranks.wait(kLast).thrown.has_value());
 }
 

@@ -124,12 +124,20 @@ void RankProcesses::await_operation(int rank, std::uint64_t n) const {
   }
 }
 
+int RankProcesses::await_stop_or_end(int rank) const {
+  siginfo_t change{};
+  EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(pid(rank)), &change, WSTOPPED | WEXITED | WNOWAIT), 0)
+      << std::strerror(errno);
+  return change.si_code;
+}
+
 void RankProcesses::stop(int rank) const {
   signal(rank, SIGSTOP);
-  siginfo_t change{};
-  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(pid(rank)), &change, WSTOPPED | WEXITED | WNOWAIT), 0)
-      << std::strerror(errno);
-  ASSERT_EQ(change.si_code, CLD_STOPPED) << "rank " << rank << " has ended";
+  ASSERT_EQ(await_stop_or_end(rank), CLD_STOPPED) << "rank " << rank << " has ended";
+}
+
+void RankProcesses::continue_stopped(int rank) const {
+  if (await_stop_or_end(rank) == CLD_STOPPED) signal(rank, SIGCONT);
 }
 
 void RankProcesses::kill_in_operation(int rank, std::uint64_t n) const {

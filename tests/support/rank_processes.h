@@ -30,6 +30,8 @@ class RankProcesses {
 
   pid_t pid(int rank) const { return pids_[static_cast<std::size_t>(rank)]; }
   void signal(int rank, int number) const;
+  /// For a rank that stops itself, if it does not end before: lets it go on when it has stopped.
+  void continue_stopped(int rank) const;
   /// Waits until the rank has begun its n-th operation and is in one, however short.
   void await_operation(int rank, std::uint64_t n) const;
   /// Kills the rank in the middle of its n-th operation or a later one: it is stopped, and killed
@@ -46,6 +48,8 @@ class RankProcesses {
   Ended wait(int rank);
 
  private:
+  /// Returns waitid's code.
+  int await_stop_or_end(int rank) const;
   /// By SIGSTOP; returns when it has stopped.
   void stop(int rank) const;
   [[noreturn]] void run_rank(int rank, int size, const RankOptions& options, const RankBody& body);

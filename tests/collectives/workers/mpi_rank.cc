@@ -120,9 +120,12 @@ void play_own_timeout_abort_and_shrink() {
     group.all_reduce(ones(3));
   });
   play("shrink", kLong, [](const ProcessGroup& group) {
-    group.all_reduce(ones(3));
-    if (group.rank() == 1) return group.abort("try again");
+    if (group.rank() == 1) {
+      group.all_reduce(ones(3));
+      return group.abort("try again");
+    }
     try {
+      group.all_reduce(ones(3));
       group.barrier();
     } catch (const Error& error) {
       std::printf("rank %d, shrink: %s\n", group.rank(), in_one_line(error).c_str());
