@@ -121,15 +121,16 @@ void pick_words(SlabPicks picks) {
 /// A line of memory.
 constexpr std::int64_t kLine = 64;
 
-/// Slices of a few lines, a call for which takes longer than they do.
+/// Slices of up to 32 lines. A call for a few lines takes longer than they do, and the processor
+/// foresees the lines of a slice, but not where the next one begins.
 /// @param bytes of a slice; a multiple of kLine, unless there is a rest
 template <bool kHasRest>
 DTRUN_MULTIVERSION void pick_lines(SlabPicks picks, std::int64_t bytes) {
-  constexpr std::int64_t kAhead = 8;
+  const std::int64_t slices_ahead = bytes > 8 * kLine ? 1 : 8;
   const std::int64_t rest = bytes % kLine, whole = bytes - rest;
   for (std::int64_t i = 0; i < picks.count; ++i, picks.target += bytes) {
     const char* const slice = picks.source + picks.positions[i] * bytes;
-    const std::int64_t ahead = std::min(i + kAhead, picks.known - 1);
+    const std::int64_t ahead = std::min(i + slices_ahead, picks.known - 1);
     const char* const next = picks.source + picks.positions[ahead] * bytes;
     for (std::int64_t done = 0; done < whole; done += kLine) {
       __builtin_prefetch(next + done);
@@ -157,7 +158,7 @@ void pick_slices(SlabPicks picks, std::int64_t bytes) {
   if (bytes == 2) return pick_words<std::uint16_t>(picks);
   if (bytes == 4) return pick_words<std::uint32_t>(picks);
   if (bytes == 8) return pick_words<std::uint64_t>(picks);
-  if (bytes > 8 * kLine) return pick_large(picks, bytes);
+  if (bytes > 32 * kLine) return pick_large(picks, bytes);
   bytes % kLine == 0 ? pick_lines<false>(picks, bytes) : pick_lines<true>(picks, bytes);
 }
 
