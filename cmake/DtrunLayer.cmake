@@ -153,7 +153,7 @@ function(dtrun_test path)
     return()
   endif()
   if(NOT test_TIMEOUT)
-    set(test_TIMEOUT 120)
+    set(test_TIMEOUT 300)
   endif()
   # One label only: gtest_discover_tests takes a list of them apart.
   if(NOT test_LABEL)

@@ -113,7 +113,7 @@ TEST(NcclBlockingTest, AnAbortThatNeverReturnsHoldsUpNobody) {
 }
 
 TEST(NcclBlockingTest, ABurstOfAsynchronousCallsGoesOnWithoutAWaiter) {
-  constexpr std::uint64_t kCalls = 600;
+  constexpr std::uint64_t kCalls = 1200;
   NcclJob job(2, {.enqueue_time = std::chrono::microseconds(100)});
   const auto begin = Deadline::Clock::now();
   job.run_well([&](Backend& backend) {
@@ -129,8 +129,8 @@ TEST(NcclBlockingTest, ABurstOfAsynchronousCallsGoesOnWithoutAWaiter) {
       std::this_thread::yield();
     works.back().wait(Deadline::after(kPatience));
   });
-  // At one operation in each of the watchdog's 10 ms they took six seconds.
-  EXPECT_LT(Deadline::Clock::now() - begin, std::chrono::seconds(4));
+  // At one operation in each of the watchdog's 10 ms they took twelve seconds.
+  EXPECT_LT(Deadline::Clock::now() - begin, std::chrono::seconds(10));
 }
 
 /// That error ends a wait which nothing else would, while the store does not answer.

@@ -38,7 +38,7 @@ class Cause {
   static Cause backward_of(std::string_view op) { return Cause(op, Way::backward); }
   /// Of an operator that is made of others. It stands where no other cause does, so that what they
   /// need is told as its own.
-  static Cause of_call(std::string_view op) { return Cause(op, Rank::outermost_only); }
+  static Cause of_call(std::string_view op) { return Cause(op, Place::outermost_only); }
   /// Of what a layer around modules does, whatever it is within: it is told in place of that.
   static Cause of_layer(std::string_view op, const base::CallSite& site) {
     return Cause(op, outermost(), site);
@@ -87,8 +87,8 @@ class Cause {
   }
 
  private:
-  enum class Rank : std::uint8_t { outermost_only };
-  Cause(std::string_view op, Rank)
+  enum class Place : std::uint8_t { outermost_only };
+  Cause(std::string_view op, Place)
       : op_(op),
         wish_(Wish::implied),
         site_(base::CallSite::current(op.data(), 0)),

@@ -21,17 +21,17 @@ using base::Error;
 using base::ErrorCode;
 
 /// For whom tensors come to lie otherwise.
-struct Styled {
+struct AppliedStyle {
   std::string text;  ///< "Rowwise of layers.0.down"
   Tensor::Site site;
 };
-Styled styled(const char* style, const std::string& path, const Tensor::Site& site) {
+AppliedStyle applied(const char* style, const std::string& path, const Tensor::Site& site) {
   return {std::string(style) + (path.empty() ? "" : " of " + path), site};
 }
 
 /// A plain tensor lies as `given` says; then it is brought to where it shall lie.
 /// @param features of the whole tensor, where they are known: ranks may have uneven parts of them
-Tensor brought(const Styled& by, const Tensor& tensor, const DeviceMesh& mesh,
+Tensor brought(const AppliedStyle& by, const Tensor& tensor, const DeviceMesh& mesh,
                const Placement& given, const Placement& wanted,
                std::optional<std::int64_t> features = std::nullopt) {
   const Cause cause(by.text, Cause::Wish::asked, by.site);
@@ -70,8 +70,8 @@ Tensor given_as(const Tensor& tensor, Result result) {
 }
 
 /// The first input, and the first output, of a module, where there is one.
-void hook(const Styled& by, nn::Module& module, const DeviceMesh& mesh, const Placement& given,
-          const Placement& wanted, const Placement& output, Result result) {
+void hook(const AppliedStyle& by, nn::Module& module, const DeviceMesh& mesh,
+          const Placement& given, const Placement& wanted, const Placement& output, Result result) {
   std::optional<std::int64_t> features;
   if (const auto* const linear = module.as<nn::Linear>()) features = linear->in_features;
   // The forward's end is told of one that a hook has refused, too.
@@ -137,7 +137,7 @@ ParallelStyle Colwise(StyleOptions options) {
                     const Tensor::Site& site) {
             if (!knows(module)) refuse_kind("Colwise", path, module);
             distribute(module, mesh, columns, site);
-            hook(styled("Colwise", path, site), module, mesh, options.input.value_or(Replicate()),
+            hook(applied("Colwise", path, site), module, mesh, options.input.value_or(Replicate()),
                  Replicate(), options.output.value_or(Shard(-1)), options.result);
           },
           columns};
@@ -151,7 +151,7 @@ ParallelStyle Rowwise(StyleOptions options) {
             distribute(module, mesh, rows, site);
             const bool is_linear = module.as<nn::Linear>() != nullptr;
             const Placement input = is_linear ? Shard(-1) : Replicate();
-            hook(styled("Rowwise", path, site), module, mesh, options.input.value_or(input), input,
+            hook(applied("Rowwise", path, site), module, mesh, options.input.value_or(input), input,
                  options.output.value_or(Replicate()), options.result);
           },
           rows};
@@ -162,7 +162,7 @@ ParallelStyle Sequence(StyleOptions options) {
           [options](const std::string& path, nn::Module& module, const DeviceMesh& mesh,
                     const Tensor::Site& site) {
             distribute(module, mesh, everywhere, site);
-            hook(styled("Sequence", path, site), module, mesh, options.input.value_or(Shard(1)),
+            hook(applied("Sequence", path, site), module, mesh, options.input.value_or(Shard(1)),
                  options.input.value_or(Shard(1)), options.output.value_or(Shard(1)),
                  options.result);
           },
@@ -179,7 +179,7 @@ void check_prepared(const char* style, const PrepareOptions& options) {
               "each tensor has one of both", "std::nullopt leaves a tensor as it is");
 }
 
-Tensors prepared(const char* style, const Styled& by, const nn::Module& module,
+Tensors prepared(const char* style, const AppliedStyle& by, const nn::Module& module,
                  const Tensors& tensors, const PrepareOptions& options, const DeviceMesh& mesh) {
   if (options.given.size() > tensors.size()) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -204,7 +204,7 @@ ParallelStyle PrepareInput(PrepareOptions options) {
   check_prepared("PrepareInput", options);
   return {"PrepareInput", [options](const std::string& path, nn::Module& module,
                                     const DeviceMesh& mesh, const Tensor::Site& site) {
-            const Styled by = styled("PrepareInput", path, site);
+            const AppliedStyle by = applied("PrepareInput", path, site);
             module.register_forward_pre_hook([=](nn::Module& called, const Tensors& inputs) {
               return prepared("PrepareInput", by, called, inputs, options, mesh);
             });
@@ -215,7 +215,7 @@ ParallelStyle PrepareOutput(PrepareOptions options) {
   check_prepared("PrepareOutput", options);
   return {"PrepareOutput", [options](const std::string& path, nn::Module& module,
                                      const DeviceMesh& mesh, const Tensor::Site& site) {
-            const Styled by = styled("PrepareOutput", path, site);
+            const AppliedStyle by = applied("PrepareOutput", path, site);
             module.register_forward_hook(
                 [=](nn::Module& called, const Tensors&, const Tensors& outputs) {
                   return prepared("PrepareOutput", by, called, outputs, options, mesh);
