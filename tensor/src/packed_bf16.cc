@@ -318,12 +318,9 @@ class BlockProduct {
   }
 
   /// The sums of 32 rows and 32 columns over some steps; meanwhile what was left of those before.
-  DTRUN_AMX inline void multiply(Steps left, Steps right, std::int64_t steps, const Finish& next,
+  DTRUN_AMX inline void multiply(Steps left, Steps right, std::int64_t steps, Finish& next,
                                  float* sums) {
-    if (!by_tiles_) {
-      finish_rows(kSide);
-      return multiply_steps({left.data, left.step, left.row, right.data, steps, sums});
-    }
+    if (!by_tiles_) return multiply_by_vectors(left, right, steps, next, sums);
     constexpr int kSumStride = kSide * sizeof(float);
     // Spread over the steps: a burst of writes would hold up the tiles' loads.
     const std::int64_t rows = (kSide + steps - 1) / steps;
@@ -353,6 +350,18 @@ class BlockProduct {
     _tile_stored(1, sums + kTile, kSumStride);
     _tile_stored(2, sums + kTile * kSide, kSumStride);
     _tile_stored(3, sums + kTile * kSide + kTile, kSumStride);
+  }
+
+  /// Sums of one chunk that nothing is to be added to are rounded out of registers.
+  DTRUN_AMX void multiply_by_vectors(Steps left, Steps right, std::int64_t steps, Finish& next,
+                                     float* sums) {
+    finish_rows(kSide);
+    Bf16Steps product{left.data, left.step, left.row, right.data, steps, sums};
+    if (next.is_first && next.is_last && form_.is_plain()) {
+      product.rounded = {next.result, right_.lines.count, next.rows, next.columns};
+      next.next = kSide;
+    }
+    multiply_steps(product);
   }
 
   DTRUN_AMX inline void finish_rows(std::int64_t most) {

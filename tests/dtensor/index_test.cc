@@ -9,6 +9,7 @@
 
 #include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
+#include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"

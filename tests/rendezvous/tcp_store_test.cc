@@ -11,6 +11,7 @@
 #include "rendezvous/store_promises.h"
 #include "store/store_connection.h"
 #include "support/own_port.h"
+#include "support/thrown_error.h"
 
 namespace dtrun::rendezvous {
 namespace {

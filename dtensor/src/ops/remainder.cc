@@ -31,10 +31,10 @@ constexpr NumberOp with_a_number(std::string_view name,
 
 /// Of a whole quotient, which is flat wherever it has a derivative. PyTorch's div with a rounding
 /// mode gives zeros, too; its floor_divide refuses a backward.
-Tensors flat(const Context<None, None>& c) {
+Tensors flat_quotient(const Context<None, None>& c) {
   return {c.needs(0) ? c.zeros(0) : Tensor(), c.needs(1) ? c.zeros(1) : Tensor()};
 }
-Tensors flat(const NumberContext& c) {
+Tensors flat_quotient(const NumberContext& c) {
   return {c.zeros(0)};
 }
 /// a - b * the whole quotient: 1 to a, and the quotient, negated, to b.
@@ -48,13 +48,15 @@ Tensors same_gradient(const NumberContext& c) {
 }
 constexpr Saves kBoth = saves_inputs(0, 1);
 
-constexpr Op<> kFloorDivide = of_two<tensors::floor_divide>("floor_divide", flat);
-constexpr Op<> kTruncDivide = of_two<tensors::trunc_divide>("trunc_divide", flat);
+constexpr Op<> kFloorDivide = of_two<tensors::floor_divide>("floor_divide", flat_quotient);
+constexpr Op<> kTruncDivide = of_two<tensors::trunc_divide>("trunc_divide", flat_quotient);
 constexpr Op<> kRemainder =
     of_two<tensors::remainder>("remainder", remainder_gradient<floor_divide>, kBoth);
 constexpr Op<> kFmod = of_two<tensors::fmod>("fmod", remainder_gradient<trunc_divide>, kBoth);
-constexpr NumberOp kFloorDivideNumber = with_a_number<tensors::floor_divide>("floor_divide", flat);
-constexpr NumberOp kTruncDivideNumber = with_a_number<tensors::trunc_divide>("trunc_divide", flat);
+constexpr NumberOp kFloorDivideNumber =
+    with_a_number<tensors::floor_divide>("floor_divide", flat_quotient);
+constexpr NumberOp kTruncDivideNumber =
+    with_a_number<tensors::trunc_divide>("trunc_divide", flat_quotient);
 constexpr NumberOp kRemainderNumber = with_a_number<tensors::remainder>("remainder", same_gradient);
 // a - b floor(a / b): the slope is -floor(a / b).
 constexpr NumberOp kRemainderOfNumber{

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <climits>
+
 #include "dtrun/base/error.h"
 #include "options/option_binding.h"
 #include "options/python_options.h"

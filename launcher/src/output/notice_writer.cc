@@ -20,7 +20,7 @@ using base::Deadline;
 constexpr std::size_t kMostWaitingBytes = 1 << 20;
 // A reader does not notice this delay, and within it the notice keeps its place among the ranks'
 // lines.
-constexpr auto kPatience = std::chrono::milliseconds(50);
+constexpr auto kNoticePatience = std::chrono::milliseconds(50);
 
 }  // namespace
 
@@ -73,7 +73,7 @@ void NoticeWriter::put(std::string_view text) {
   shared_->waiting += text;
   shared_->changed.notify_all();
   if (shared_->behind) return;
-  shared_->behind = !shared_->changed.wait_until(lock, Deadline::after(kPatience).when(),
+  shared_->behind = !shared_->changed.wait_until(lock, Deadline::after(kNoticePatience).when(),
                                                  [this] { return shared_->idle(); });
 }
 

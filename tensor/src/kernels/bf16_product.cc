@@ -190,6 +190,16 @@ DTRUN_BF16_VECTORS inline void multiply_rows_of_steps(const Bf16Steps& p, std::i
     left += p.left_step;
     right += 2 * kTileBytes;
   }
+  if (p.rounded.result != nullptr) {
+    const Bf16Corner& to = p.rounded;
+#pragma GCC unroll 8
+    for (int r = 0; r < kRowsOfSteps; ++r) {
+      if (row + r >= to.rows) return;
+      _mm512_mask_storeu_epi16(to.result + (row + r) * to.row, to.columns,
+                               (__m512i)_mm512_cvtne2ps_pbh(sums[r][1], sums[r][0]));
+    }
+    return;
+  }
 #pragma GCC unroll 8
   for (int r = 0; r < kRowsOfSteps; ++r) {
     _mm512_storeu_ps(p.sums + (row + r) * 2 * kSide, sums[r][0]);

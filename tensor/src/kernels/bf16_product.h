@@ -46,6 +46,13 @@ struct Bf16Product {
 /// Only where has_bf16_vectors(); by tiles where there are some.
 void multiply_bf16(const Bf16Product& product);
 
+/// Where a block's sums go rounded: the lower corner of a matrix may have fewer rows and columns.
+struct Bf16Corner {
+  std::uint16_t* result = nullptr;
+  std::int64_t row;       ///< from one to the next, in elements
+  std::int64_t rows;      ///< that there are
+  std::uint32_t columns;  ///< a bit for each that there is
+};
 /// The sums of 32 rows and 32 columns over steps of 32, from sides that are packed for tiles
 /// (packed_bf16.cc). Distances in bytes.
 struct Bf16Steps {
@@ -54,7 +61,8 @@ struct Bf16Steps {
   std::int64_t left_row;
   const std::byte* right;  ///< a step: two tiles of 16 pairs of rows and 16 columns
   std::int64_t steps;
-  float* sums;  ///< [32, 32]
+  float* sums;  ///< [32, 32]; untouched where the sums go rounded
+  Bf16Corner rounded = {};
 };
 /// By vectors. Only where has_bf16_vectors().
 void multiply_steps(const Bf16Steps& product);
