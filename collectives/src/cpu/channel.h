@@ -66,7 +66,7 @@ class ReceiveChannel {
   virtual void give_back() {}
   /// has() is true of no more.
   virtual std::size_t most_at_once() const { return 0; }
-  /// Whether read() would give so many bytes now, as far as shared memory tells.
+  /// Whether read() would give so many bytes now. A connection reads them ahead.
   virtual bool has(std::size_t) { return false; }
   /// The next bytes where they lie, of which has() is true. @return null: not in one piece
   virtual const std::byte* front(std::size_t) { return nullptr; }

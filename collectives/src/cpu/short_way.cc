@@ -435,10 +435,12 @@ bool GroupEngine::receive_now(DeliverySteps& steps, const Deliveries& all,
 }
 
 void GroupEngine::exchange_now(std::span<ShortMessage> messages) {
-  if (!meeting(Lane::prompt).possible()) return;
   require_own_process();
   const std::scoped_lock lock(mutex_);
   if (!is_sound() || channels_.anybody_left() || !idle()) return;
+  // Beside system calls, looks at the clock take no time.
+  if (has_connections())
+    for (const ShortMessage& message : messages) message.short_call.wait();
   RankRecord& record = world_->record();
   const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
   const auto pass = [&](const ShortMessage& message) {
@@ -449,27 +451,34 @@ void GroupEngine::exchange_now(std::span<ShortMessage> messages) {
     message.short_call.count(message.buffer.bytes());
     message.is_done = true;
   };
+  end_begun_messages();
   for (ShortMessage& message : messages) {
     if (!is_send(message)) continue;
-    if (!point_to_point_.send_now(message, channels_)) return;
-    end(message, pass(message));
+    const PointToPoint::Sent sent = point_to_point_.send_now(message, channels_);
+    if (sent == PointToPoint::Sent::nothing) return;
+    const std::uint64_t number = pass(message);
+    if (sent == PointToPoint::Sent::a_part) {
+      record.go_on(number);
+      begun_messages_.push_back({message.fingerprint.sequence, number});
+      return;
+    }
+    end(message, number);
   }
   // Books are kept before a receive is over: while its message is on its way.
-  end_begun_receives();
   for (const ShortMessage& message : messages)
-    if (!is_send(message)) begun_receives_.push_back({message.fingerprint.sequence, pass(message)});
-  auto begun = begun_receives_.begin();
+    if (!is_send(message)) begun_messages_.push_back({message.fingerprint.sequence, pass(message)});
+  auto begun = begun_messages_.begin();
   const auto go_on = [&] {
-    begun_receives_.erase(begun_receives_.begin(), begun);
-    for (const BegunReceive& receive : begun_receives_) record.go_on(receive.number);
+    begun_messages_.erase(begun_messages_.begin(), begun);
+    for (const BegunMessage& receive : begun_messages_) record.go_on(receive.number);
   };
   try {
-    Looks looks(*world_);
+    Looks looks(*world_, has_connections() ? kConnectionLooks : std::numeric_limits<int>::max());
     for (ShortMessage& message : messages) {
       if (is_send(message)) continue;
       Taken taken;
       do {
-        taken = point_to_point_.receive_now(message, channels_);
+        taken = receive_now(message);
       } while (taken == Taken::not_yet && looks.again(&message.short_call));
       if (taken != Taken::done) break;
       end(message, begun->number);
@@ -477,16 +486,26 @@ void GroupEngine::exchange_now(std::span<ShortMessage> messages) {
     }
   } catch (...) {
     go_on();
-    end_begun_receives();
+    end_begun_messages();
     throw;
   }
   go_on();
 }
 
-void GroupEngine::end_begun_receives() {
-  for (const BegunReceive& receive : begun_receives_)
+Taken GroupEngine::receive_now(const ShortMessage& message) {
+  try {
+    if (has_connections()) look_at_connections(Asks::for_a_poll);
+  } catch (const base::Error&) {
+    // The kernel does not say what has come: an operation asks again, and reports it.
+    return Taken::other_way;
+  }
+  return point_to_point_.receive_now(message, channels_);
+}
+
+void GroupEngine::end_begun_messages() {
+  for (const BegunMessage& receive : begun_messages_)
     world_->record().end(receive.number, RankRecord::Outcome::failed);
-  begun_receives_.clear();
+  begun_messages_.clear();
 }
 
 }  // namespace dtrun::collectives::cpu
