@@ -82,6 +82,7 @@ class RingSendChannel : public SendChannel {
  private:
   std::size_t put(Bytes bytes);
   void copy(std::byte* to, Bytes bytes);
+  void touch_until(std::uint64_t end);
   void tell_written();
   void claim_next_lines() const;
   void claim_next_mark() const;
@@ -93,6 +94,7 @@ class RingSendChannel : public SendChannel {
   std::uint32_t told_;      ///< the last mark's number
   std::uint64_t read_ = 0;  ///< as last seen
   std::uint64_t lent_ = 0;
+  std::uint64_t touched_ = 0;  ///< so far pages of the ring are there; the most once all are
   SharedCopy copies_;
 };
 
