@@ -205,7 +205,13 @@ class GroupEngine : public GroupListener,
   void take_begun_number(Operation& message);
   /// Of begun_messages_ those that did not become an operation, because the group has failed.
   void end_begun_messages();
+  // Parts of exchange_now().
   Taken receive_now(const ShortMessage& message);
+  static void end_message(ShortMessage& message);
+  void end_sends(std::span<ShortMessage> messages, std::int64_t begun_ns);
+  void begin_message(const ShortMessage& message, std::int64_t begun_ns);
+  void go_on_receiving(std::span<const ShortMessage> messages, std::uint64_t first,
+                       std::size_t place);
   bool receive_now(DeliverySteps& steps, const Deliveries& all, const CollectiveView& collective,
                    std::uint64_t number);
   /// Somebody who polls asks less of the sockets: the next poll is not far.

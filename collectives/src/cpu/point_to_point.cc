@@ -1,6 +1,7 @@
 #include "point_to_point.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -74,10 +75,14 @@ PointToPoint::Sent PointToPoint::send_now(const ShortMessage& message, GroupChan
     header.tag = message.tag;
     header.bytes = payload.size();
     header.fingerprint = message.fingerprint;
+    std::array<std::byte, Letter::kMostMessage> whole;
+    std::memcpy(whole.data(), &header, sizeof(header));
+    if (!payload.empty())
+      std::memcpy(whole.data() + sizeof(header), payload.data(), payload.size());
+    const std::size_t bytes = sizeof(header) + payload.size();
     channel->write_letter(Letter::of(message.tag, message.fingerprint.dtype, payload),
-                          std::as_bytes(std::span(&header, 1)), payload);
-    channels.count_sent(message.peer, Lane::point_to_point,
-                        {sizeof(header) + payload.size(), payload.size()});
+                          Bytes(whole).first(bytes));
+    channels.count_sent(message.peer, Lane::point_to_point, {bytes, payload.size()});
     return Sent::all;
   }
   OutgoingMessage out(message.peer, message.fingerprint, message.tag, payload,

@@ -99,6 +99,7 @@ class PointToPoint {
     nothing,
     a_part,  ///< an operation has to send the rest before anything else is sent to that peer
   };
+  /// @return all: wake() of the peer's channel must follow, behind a mutex
   Sent send_now(const ShortMessage& message, GroupChannels& channels);
   Taken receive_now(const ShortMessage& message, GroupChannels& channels);
 

@@ -124,24 +124,22 @@ std::size_t RingSendChannel::write(Bytes first, Bytes second) {
 
 // The consumer reads the letter alone as a rule: the bytes are written while that is on its way,
 // and their lines stay here.
-void RingSendChannel::write_letter(const Letter& letter, Bytes header, Bytes payload) {
+void RingSendChannel::write_letter(const Letter& letter, Bytes message) {
   RingHeader::Mark& mark = ring_.mark(told_ + 1);
   // Release: who reads any of what is behind it also reads this, which is no number of the mark.
   mark.letter_number.store(told_, std::memory_order_relaxed);
-  mark.letter_end.store(written_ + header.size() + payload.size(), std::memory_order_release);
+  mark.letter_end.store(written_ + message.size(), std::memory_order_release);
   mark.letter_head.store(letter.head, std::memory_order_release);
   for (std::size_t word = 0; word < letter.words(); ++word)
     mark.letter_payload[word].store(letter.payload[word], std::memory_order_release);
   mark.letter_number.store(told_ + 1, std::memory_order_release);
-  put(header);
-  put(payload);
+  put(message);
   mark.letter_written.store(written_, std::memory_order_release);
-  mark.letter_filled.store(++told_, std::memory_order_seq_cst);
+  mark.letter_filled.store(++told_, kBeforeMutex);
   if (RingHeader::is_told_both_ways(told_)) [[unlikely]] {
     mark.written.store(written_, std::memory_order_release);
     mark.number.store(told_, std::memory_order_release);
   }
-  peer_.ring_sleepers();
   claim_next_mark();
 }
 

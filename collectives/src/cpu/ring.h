@@ -69,7 +69,8 @@ class RingSendChannel : public SendChannel {
         least_lent_(least_lent == 0 ? ring.capacity : least_lent),
         told_(told) {}
   std::size_t write(Bytes first, Bytes second) override;
-  void write_letter(const Letter& letter, Bytes header, Bytes payload) override;
+  void write_letter(const Letter& letter, Bytes message) override;
+  void wake() override { peer_.ring_sleepers(); }
   bool has_room(std::size_t bytes) override;
   bool can_lend(Bytes payload) const override;
   std::size_t least_lent() const override { return least_lent_; }
