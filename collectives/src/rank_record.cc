@@ -44,13 +44,20 @@ std::uint64_t next_group_number() {
   return ++last;
 }
 
-/// Everything but the sequence, the site too.
-bool are_of_one_place(const Fingerprint& one, const Fingerprint& other) {
-  constexpr std::size_t kBegin = sizeof(Fingerprint::sequence);
+/// Everything but the sequence, the site too. In line: most differ in the first word, the kind.
+inline bool are_of_one_place(const Fingerprint& one, const Fingerprint& other) {
   static_assert(offsetof(Fingerprint, sequence) == 0);
-  return std::memcmp(reinterpret_cast<const std::byte*>(&one) + kBegin,
-                     reinterpret_cast<const std::byte*>(&other) + kBegin,
-                     sizeof(Fingerprint) - kBegin) == 0;
+  constexpr std::size_t kWords = sizeof(Fingerprint) / sizeof(std::uint64_t);
+  const auto word = [](const Fingerprint& print, std::size_t i) {
+    std::uint64_t value;
+    std::memcpy(&value, reinterpret_cast<const std::byte*>(&print) + i * sizeof(value),
+                sizeof(value));
+    return value;
+  };
+  if (word(one, 1) != word(other, 1)) return false;
+  std::uint64_t differences = 0;
+  for (std::size_t i = 2; i < kWords; ++i) differences |= word(one, i) ^ word(other, i);
+  return differences == 0;
 }
 
 }  // namespace
@@ -177,17 +184,22 @@ void RankRecord::tell(Told& told, const Fingerprint& print, const RecordedGroup&
   entry.tag = is_message(print.kind) ? print.shape : 0;
 }
 
-/// The newest operation, as its line's times say it is.
+/// The newest operation.
 inline void RankRecord::write(const Fingerprint& fingerprint, const RecordedGroup& group,
-                              std::uint64_t bytes, std::int64_t started_ns, std::int64_t ended_ns,
-                              std::int64_t page_end) {
+                              std::uint64_t bytes, const Times& times) {
   ++begun_;
   const Told& told = told_of(fingerprint, group);
+  write_line(told, fingerprint, group, times);
+  write_entries(told, fingerprint.sequence, bytes, times);
+}
+
+inline void RankRecord::write_line(const Told& told, const Fingerprint& fingerprint,
+                                   const RecordedGroup& group, const Times& times) {
   newest_ = told.shown;
   newest_->number = begun_;
   BoardLine& line = newest_->line;
-  line.started_ns = started_ns;
-  line.ended_ns = ended_ns;
+  line.started_ns = times.started_ns;
+  line.ended_ns = times.ended_ns;
   line.waiting_for = -1;
   if (newest_->told == told.number) {
     line.fingerprint.sequence = fingerprint.sequence;
@@ -198,12 +210,16 @@ inline void RankRecord::write(const Fingerprint& fingerprint, const RecordedGrou
     copy_text(line.group, group.name);
     newest_->write();
   }
+}
+
+inline void RankRecord::write_entries(const Told& told, std::uint64_t sequence, std::uint64_t bytes,
+                                      const Times& times) {
   if (slot_ == nullptr) return;
   // Where they lie: a load of what was just stored in smaller pieces would wait for the stores.
   const auto set = [&](rendezvous::Operation& operation) {
-    operation.sequence = fingerprint.sequence;
-    operation.started_ns = started_ns;
-    operation.ended_ns = page_end;
+    operation.sequence = sequence;
+    operation.started_ns = times.started_ns;
+    operation.ended_ns = times.page_end;
     operation.bytes = bytes;
   };
   const std::size_t place = (begun_ - 1) % rendezvous::kOperationRing;
@@ -232,7 +248,7 @@ std::uint64_t RankRecord::begin(const Fingerprint& fingerprint, const RecordedGr
                                 std::uint64_t bytes) {
   const std::scoped_lock lock(mutex_);
   ++active_;
-  write(fingerprint, group, bytes, now_ns(), 0, 0);
+  write(fingerprint, group, bytes, {now_ns(), 0, 0});
   set_state(RankState::kInCollective);
   return begun_;
 }
@@ -246,8 +262,31 @@ std::uint64_t RankRecord::pass(const Fingerprint& fingerprint, const RecordedGro
   const bool is_marked =
       slot_ != nullptr && !is_exact_ && slot_->passing.load(std::memory_order_acquire) == 0;
   if (is_marked) slot_->passing.store(begun_ + 1, std::memory_order_relaxed);
-  write(fingerprint, group, bytes, now, now, is_marked ? now : 0);
+  write(fingerprint, group, bytes, {now, now, is_marked ? now : 0});
   return begun_;
+}
+
+std::uint64_t RankRecord::pass(std::span<const ShortMessage> batch, const RecordedGroup& group,
+                               std::int64_t started_ns) {
+  const std::scoped_lock lock(mutex_);
+  const std::int64_t started = started_ns != 0 ? started_ns : now_ns();
+  const std::int64_t over = started_ns != 0 ? now_ns() : started;
+  // As above: the word can tell of one, the first that is to be over.
+  bool is_free =
+      slot_ != nullptr && !is_exact_ && slot_->passing.load(std::memory_order_acquire) == 0;
+  const std::uint64_t first = begun_ + 1;
+  for (const ShortMessage& message : batch) {
+    const bool is_over = message.fingerprint.kind == OpKind::send;
+    const bool is_marked = !is_over && std::exchange(is_free, false);
+    if (is_marked) slot_->passing.store(begun_ + 1, std::memory_order_relaxed);
+    const Times times{started, over, is_over || is_marked ? over : 0};
+    ++begun_;
+    const Told& told = told_of(message.fingerprint, group);
+    // Of the others nobody could see the line.
+    if (&message == &batch.back()) write_line(told, message.fingerprint, group, times);
+    write_entries(told, message.fingerprint.sequence, message.buffer.bytes(), times);
+  }
+  return first;
 }
 
 void RankRecord::write_end(std::uint64_t number) {

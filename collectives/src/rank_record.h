@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "dtrun/base/quick_mutex.h"
+#include "dtrun/collectives/backend.h"
 #include "dtrun/collectives/fingerprint.h"
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/rendezvous/job_page.h"
@@ -56,6 +57,10 @@ class RankRecord {
   /// once. @param started_ns when it began; 0: now
   std::uint64_t pass(const Fingerprint& fingerprint, const RecordedGroup& group,
                      std::uint64_t bytes, std::int64_t started_ns = 0);
+  /// The same of a batch of messages, whose sends are over already. @return the first one's number;
+  /// the others follow in their order
+  std::uint64_t pass(std::span<const ShortMessage> batch, const RecordedGroup& group,
+                     std::int64_t started_ns);
   /// It was not over.
   void go_on(std::uint64_t number);
   /// Whether the job is traced, so that the times are to be exact.
@@ -98,10 +103,20 @@ class RankRecord {
   Told& find_told(const Fingerprint& fingerprint, const RecordedGroup& group);
   void tell(Told& told, const Fingerprint& fingerprint, const RecordedGroup& group);
   void forget_told() { told_.fill({}); }
-  /// @param ended_ns the board's; @param page_end the page's, where it is not the same
+  /// Of an operation.
+  struct Times {
+    std::int64_t started_ns;
+    std::int64_t ended_ns;  ///< as the board has it
+    std::int64_t page_end;  ///< as the page has it
+  };
   [[gnu::always_inline]] void write(const Fingerprint& fingerprint, const RecordedGroup& group,
-                                    std::uint64_t bytes, std::int64_t started_ns,
-                                    std::int64_t ended_ns, std::int64_t page_end);
+                                    std::uint64_t bytes, const Times& times);
+  /// On its board, as the newest one.
+  [[gnu::always_inline]] void write_line(const Told& told, const Fingerprint& fingerprint,
+                                         const RecordedGroup& group, const Times& times);
+  /// On the page.
+  [[gnu::always_inline]] void write_entries(const Told& told, std::uint64_t sequence,
+                                            std::uint64_t bytes, const Times& times);
   void write_end(std::uint64_t number);
   void set_state(rendezvous::RankState state);
   void show_awaited();

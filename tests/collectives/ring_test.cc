@@ -107,7 +107,10 @@ struct NumberedMessage {
            std::ranges::equal(words, std::span(other.payload).first(other.words()));
   }
   void write_to(RingSendChannel& sender) const {
-    sender.write_letter(letter(), std::as_bytes(std::span(&header, 1)), payload());
+    const Bytes head = std::as_bytes(std::span(&header, 1)), behind = payload();
+    std::vector<std::byte> whole(head.begin(), head.end());
+    whole.insert(whole.end(), behind.begin(), behind.end());
+    sender.write_letter(letter(), whole);
   }
 
   std::vector<std::uint64_t> words;

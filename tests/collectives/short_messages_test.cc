@@ -104,6 +104,83 @@ TEST(ShortMessagesTest, WhatAConnectionDoesNotTakeIsSentByAnOperation) {
   });
 }
 
+TEST(ShortMessagesTest, WhatAConnectionDoesNotTakeOfABatchIsSentByOperations) {
+  constexpr int kBatches = 200, kOfBatch = 20;  // of 8 KiB each: more than 30 MB in all
+  constexpr std::int64_t kElements = 2048;
+  std::atomic<bool> all_begun{false};
+  test::run_ranks(2, {.transport = Transport::tcp}, [&](const ProcessGroup& group) {
+    const LocalTensor hello = flat_full(1, 1);
+    // The connection is made.
+    group.rank() == 0 ? group.send(hello, 1) : void(group.recv(hello, 0));
+    std::vector<Tensors> kept;
+    std::vector<Work> works;
+    for (int batch = 0; batch < kBatches; ++batch) {
+      std::vector<P2POp> messages;
+      kept.emplace_back();
+      for (int place = 0; place < kOfBatch; ++place) {
+        const int number = batch * kOfBatch + place;
+        kept.back().push_back(flat_full(kElements, group.rank() == 0 ? number : -1));
+        messages.push_back({group.rank() == 0 ? P2POp::Kind::send : P2POp::Kind::receive,
+                            kept.back().back(), 1 - group.rank()});
+      }
+      // Nothing is taken before all is begun, which no connection has room for.
+      while (group.rank() == 1 && !all_begun) std::this_thread::yield();
+      for (const Work& work : group.batch_isend_irecv(messages)) works.push_back(work);
+    }
+    if (group.rank() == 0) {
+      EXPECT_FALSE(works.back().is_completed());
+      EXPECT_TRUE(works.front().is_completed());
+      all_begun = true;
+    }
+    for (const Work& work : works) work.wait();
+    int wrong = 0;
+    for (int number = 0; number < kBatches * kOfBatch; ++number)
+      wrong +=
+          equal(kept[number / kOfBatch][number % kOfBatch], flat_full(kElements, number)) ? 0 : 1;
+    EXPECT_EQ(wrong, 0);
+  });
+}
+
+TEST(ShortMessagesTest, BatchesOnConnectionsGoWhoeverIsLate) {
+  test::run_ranks(3, {.transport = Transport::tcp}, [](const ProcessGroup& group) {
+    const int next = (group.rank() + 1) % 3, before = (group.rank() + 2) % 3;
+    int call = 0;
+    for (const std::int64_t count : {0, 1, 1000, 2048, 2049, 20000}) {
+      for (int late = 0; late < 3; ++late, ++call) {
+        const auto end = std::chrono::steady_clock::now() + milliseconds(2);
+        if (group.rank() == late) work_until(end);
+        const LocalTensor first = flat_full(count, -1), second = flat_full(count, -1);
+        // Taken in another order than sent.
+        const std::vector<Work> works = group.batch_isend_irecv(
+            {{P2POp::Kind::send, flat_full(count, call * 3 + group.rank()), next, 1},
+             {P2POp::Kind::receive, second, before, 2},
+             {P2POp::Kind::send, flat_full(count, -2 - call * 3 - group.rank()), next, 2},
+             {P2POp::Kind::receive, first, before, 1}});
+        for (const Work& work : works) work.wait();
+        EXPECT_EQ(works[1].source_rank(), before);
+        EXPECT_TRUE(equal(first, flat_full(count, call * 3 + before))) << "call " << call;
+        EXPECT_TRUE(equal(second, flat_full(count, -2 - call * 3 - before))) << "call " << call;
+      }
+    }
+  });
+}
+
+TEST(ShortMessagesTest, AGroupOnConnectionsTimesAllItsMessages) {
+  test::run_ranks(2, {.transport = Transport::tcp}, [](const ProcessGroup& group) {
+    const LocalTensor given = flat_full(3, 1), got = flat_full(3, 0);
+    for (int call = 0; call < 50; ++call)
+      for (const Work& work :
+           group.batch_isend_irecv({{P2POp::Kind::send, given, 1 - group.rank()},
+                                    {P2POp::Kind::receive, got, 1 - group.rank()}}))
+        work.wait();
+    for (const OpKind kind : {OpKind::send, OpKind::receive}) {
+      const CallCount count = group.call_counters().of(kind);
+      EXPECT_EQ(count.calls, 50U);
+      EXPECT_EQ(count.timed, 50U);
+    }
+  });
+}
+
 TEST(ShortMessagesTest, AGroupOnConnectionsTimesAllItsCalls) {
   test::run_ranks(kLateRanks, {.transport = Transport::tcp}, [](const ProcessGroup& group) {
     for (int call = 0; call < 50; ++call) reduce_each_way(group, call, 3);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -179,6 +180,33 @@ TEST_F(TcpChannelTest, WhatIsShortComesWithTheHeaderBeforeIt) {
   EXPECT_EQ(read(channel, 100), ", then more");
   ASSERT_TRUE(await_socket());
   EXPECT_EQ(read(channel, 1), "!");
+}
+
+TEST_F(TcpChannelTest, WhatIsAwaitedWholeIsReadAheadUntilItIsThere) {
+  Pair pair = connect();
+  TcpReceiveChannel channel(std::move(pair.near), sockets());
+  EXPECT_FALSE(channel.has(1));
+  const std::string whole(8 << 10, 'x');
+  send(pair.far, "head" + whole.substr(1));
+  ASSERT_TRUE(await_socket());
+  // All but the last byte may come in several turns.
+  while (!channel.has(4 + whole.size() - 1)) ASSERT_TRUE(await_socket());
+  EXPECT_FALSE(channel.has(4 + whole.size()));
+  EXPECT_EQ(channel.front(4 + whole.size()), nullptr);
+  EXPECT_EQ(std::memcmp(channel.front(4), "head", 4), 0);
+  EXPECT_EQ(read(channel, 2), "he");
+  send(pair.far, "xnext");
+  while (!channel.has(2 + whole.size() + 4)) ASSERT_TRUE(await_socket());
+  std::string taken(whole.size(), ' ');
+  channel.read_behind(2, std::as_writable_bytes(std::span(taken)));
+  EXPECT_EQ(taken, whole);
+  EXPECT_EQ(read(channel, 4), "next");
+  EXPECT_FALSE(channel.has(channel.most_at_once() + 1));
+  EXPECT_FALSE(channel.broken());
+  pair.far.reset();
+  ASSERT_TRUE(await_socket());
+  EXPECT_FALSE(channel.has(1));
+  EXPECT_TRUE(channel.broken());
 }
 
 TEST_F(TcpChannelTest, BytesComeInOrderHoweverTheyAreCut) {

@@ -30,8 +30,11 @@ class SendChannel {
   /// Takes from the front of `first`, then of `second`. Returns how many bytes it took. The next
   /// call brings the rest of them, from where they are: more may have been read than was taken.
   virtual std::size_t write(Bytes first, Bytes second) = 0;
-  /// All of a message for which has_room() is true, shown as a letter, too.
-  virtual void write_letter(const Letter&, Bytes /*header*/, Bytes /*payload*/) {}
+  /// All of a message for which has_room() is true, shown as a letter, too. Its receiver may sleep
+  /// on until wake().
+  virtual void write_letter(const Letter&, Bytes /*message*/) {}
+  /// After write_letter(), and a mutex that was taken since.
+  virtual void wake() {}
   /// Whether write() would take so many bytes now, as far as shared memory tells.
   virtual bool has_room(std::size_t) { return false; }
   /// The connection has ended; nothing more will be taken.
@@ -66,7 +69,7 @@ class ReceiveChannel {
   virtual void give_back() {}
   /// has() is true of no more.
   virtual std::size_t most_at_once() const { return 0; }
-  /// Whether read() would give so many bytes now, as far as shared memory tells.
+  /// Whether read() would give so many bytes now. A connection reads them ahead.
   virtual bool has(std::size_t) { return false; }
   /// The next bytes where they lie, of which has() is true. @return null: not in one piece
   virtual const std::byte* front(std::size_t) { return nullptr; }

@@ -17,8 +17,6 @@ namespace dtrun::collectives::cpu {
 
 class DeliverySteps {
  public:
-  /// Of more than so many bytes a connection may take and bring some only, time after time.
-  static constexpr std::size_t kMostBySocket = 8 << 10;
   /// What rank combines comes from so few others, and together in so many bytes.
   static constexpr int kMostRows = 15;
   static constexpr std::size_t kMostRowBytes = 64 << 10;

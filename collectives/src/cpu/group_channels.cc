@@ -41,7 +41,10 @@ GroupChannels::GroupChannels(World& world, const GroupSpec& spec)
       peers_(spec.world_ranks.size()),
       ring_capacity_(ring_capacity_for(peers_.size())),
       meetings_{Meeting(world, spec, table_, Lane::prompt),
-                Meeting(world, spec, table_, Lane::bulk)} {}
+                Meeting(world, spec, table_, Lane::bulk)} {
+  for (std::size_t peer = 0; peer < peers_.size(); ++peer)
+    peers_[peer].is_near = world.shares_memory(spec.world_ranks[peer]);
+}
 
 /// Of those who share memory with this rank the first keeps it, but for the world's own group.
 GroupTable& GroupChannels::find_table() const {
@@ -179,24 +182,6 @@ bool GroupChannels::exhausted(int peer, Lane lane) {
   return entry.received[lane_index] >= entry.left->sent[lane_index];
 }
 
-void GroupChannels::count_sent(int peer, Lane lane, const Progress& progress) {
-  peers_[index(peer)].sent[static_cast<std::size_t>(lane)] += progress.bytes;
-  if (world_.route(world_rank(peer)) == Route::tcp) {
-    counters_.tcp_bytes_sent += progress.payload_bytes;
-  } else {
-    counters_.shared_memory_bytes_sent += progress.payload_bytes;
-  }
-}
-
-void GroupChannels::count_received(int peer, Lane lane, const Progress& progress) {
-  peers_[index(peer)].received[static_cast<std::size_t>(lane)] += progress.bytes;
-  if (world_.route(world_rank(peer)) == Route::tcp) {
-    counters_.tcp_bytes_received += progress.payload_bytes;
-  } else {
-    counters_.shared_memory_bytes_received += progress.payload_bytes;
-  }
-}
-
 void GroupChannels::withdraw_lent() {
   for (Peer& peer : peers_)
     for (const std::unique_ptr<SendChannel>& channel : peer.send)
@@ -225,8 +210,10 @@ void GroupChannels::depart() {
   ring_local_members();
   std::uint32_t local_members = 0;
   for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
+    const bool is_near = shares_memory(static_cast<int>(peer));
+    if (is_near) ++local_members;
     peers_[peer] = Peer();
-    if (shares_memory(static_cast<int>(peer))) ++local_members;
+    peers_[peer].is_near = is_near;
   }
   for (const Meeting& meeting : meetings_)
     for (const Offset area : meeting.own_areas())

@@ -71,8 +71,18 @@ class GroupChannels {
   /// What a farewell to that peer says.
   LeftRecord sent_to(int peer) const { return {peers_[index(peer)].sent}; }
 
-  void count_sent(int peer, Lane lane, const Progress& progress);
-  void count_received(int peer, Lane lane, const Progress& progress);
+  void count_sent(int peer, Lane lane, const Progress& progress) {
+    Peer& entry = peers_[index(peer)];
+    entry.sent[static_cast<std::size_t>(lane)] += progress.bytes;
+    (entry.is_near ? counters_.shared_memory_bytes_sent : counters_.tcp_bytes_sent) +=
+        progress.payload_bytes;
+  }
+  void count_received(int peer, Lane lane, const Progress& progress) {
+    Peer& entry = peers_[index(peer)];
+    entry.received[static_cast<std::size_t>(lane)] += progress.bytes;
+    (entry.is_near ? counters_.shared_memory_bytes_received : counters_.tcp_bytes_received) +=
+        progress.payload_bytes;
+  }
   /// Of a lane of collectives.
   Meeting& meeting(Lane lane) { return meetings_[static_cast<std::size_t>(lane)]; }
 
@@ -80,7 +90,7 @@ class GroupChannels {
   std::size_t ring_capacity() const { return ring_capacity_; }
 
   // Memory of the members on this machine.
-  bool shares_memory(int peer) const { return world_.shares_memory(world_rank(peer)); }
+  bool shares_memory(int peer) const { return peers_[index(peer)].is_near; }
   GroupTable& table() const { return table_; }
   MemberLine& own_line() const { return table_.line(spec_.rank); }
   CallHistory& own_history() const { return own_block_.history; }
@@ -109,6 +119,7 @@ class GroupChannels {
     std::array<std::uint64_t, kLanes> sent{};
     std::array<std::uint64_t, kLanes> received{};
     std::optional<LeftRecord> left;
+    bool is_near = false;  ///< shares memory
   };
   static std::size_t index(int peer) { return static_cast<std::size_t>(peer); }
   int world_rank(int peer) const { return spec_.world_ranks[index(peer)]; }

@@ -177,9 +177,22 @@ void GroupEngine::remember(const Fingerprint& ours, Lane lane) {
   if (announced_.empty() && had_announced) world_->record().end_awaited(recorded_group_);
 }
 
+/// What the record knows of the message already.
+void GroupEngine::take_begun_number(Operation& message) {
+  const Fingerprint& print = message.fingerprint();
+  // Those of a barrier are numbered by collectives.
+  if (!is_message(print.kind)) return;
+  const auto begun = std::ranges::find(begun_messages_, print.sequence, &BegunMessage::sequence);
+  if (begun == begun_messages_.end()) return;
+  message.record_number = begun->number;
+  begun_messages_.erase(begun);
+}
+
 void GroupEngine::submit_send(const std::shared_ptr<SendOperation>& send) {
   require_own_process();
   const std::scoped_lock lock(mutex_);
+  if (point_to_point_.is_after_a_lost_rest(*send)) fail_alone(lost_rest(send->destination()));
+  take_begun_number(*send);
   admit(send);
   point_to_point_.add(send);
   if (send->fingerprint().kind == OpKind::monitored_barrier)
@@ -191,13 +204,7 @@ void GroupEngine::submit_send(const std::shared_ptr<SendOperation>& send) {
 void GroupEngine::submit_receive(const std::shared_ptr<ReceiveOperation>& receive) {
   require_own_process();
   const std::scoped_lock lock(mutex_);
-  const std::uint64_t sequence = receive->fingerprint().sequence;
-  const auto begun = std::ranges::find(begun_receives_, sequence, &BegunReceive::sequence);
-  // Those of a barrier are numbered by collectives.
-  if (begun != begun_receives_.end() && receive->fingerprint().kind == OpKind::receive) {
-    receive->record_number = begun->number;
-    begun_receives_.erase(begun);
-  }
+  take_begun_number(*receive);
   admit(receive);
   point_to_point_.add(receive);
   if (receive->fingerprint().kind == OpKind::monitored_barrier)
@@ -471,7 +478,7 @@ void GroupEngine::fail(GroupFailure failure, Tell tell) {
   world_->record().end_awaited(recorded_group_);
   if (const int cause = whose_victim(); cause >= 0) world_->record().set_victim_of(cause);
   channels_.withdraw_lent();
-  end_begun_receives();
+  end_begun_messages();
   const std::exception_ptr error = std::make_exception_ptr(failure_->error);
   // Before anybody can know of the end, and overwrite its buffers.
   for (const std::shared_ptr<Operation>& operation : in_flight())

@@ -202,8 +202,16 @@ class GroupEngine : public GroupListener,
   std::shared_ptr<Operation> begin_rest(const SharedPlan& plan, const SharedSteps& begun,
                                         std::uint64_t number, base::Deadline::Duration timeout);
   bool show_now(Parcels& parcels, ShortCall* call);
-  /// Of begun_receives_ those that did not become an operation, because the group has failed.
-  void end_begun_receives();
+  void take_begun_number(Operation& message);
+  /// Of begun_messages_ those that did not become an operation, because the group has failed.
+  void end_begun_messages();
+  // Parts of exchange_now().
+  Taken receive_now(const ShortMessage& message);
+  static void end_message(ShortMessage& message);
+  void end_sends(std::span<ShortMessage> messages, std::int64_t begun_ns);
+  void begin_message(const ShortMessage& message, std::int64_t begun_ns);
+  void go_on_receiving(std::span<const ShortMessage> messages, std::uint64_t first,
+                       std::size_t place);
   bool receive_now(DeliverySteps& steps, const Deliveries& all, const CollectiveView& collective,
                    std::uint64_t number);
   /// Somebody who polls asks less of the sockets: the next poll is not far.
@@ -270,6 +278,7 @@ class GroupEngine : public GroupListener,
   GroupFailure left(int peer) const;
   GroupFailure broken(int peer) const;
   GroupFailure stuck(const base::Error& error) const;
+  base::Error lost_rest(int peer) const;
   GroupFailure timed_out(const Operation& operation);
   /// Of the ranks that the operation waits for, those that have not come to it, where that is
   /// known.
@@ -312,12 +321,13 @@ class GroupEngine : public GroupListener,
   Lane stepped_ = Lane::prompt;  ///< of these, the one that is being moved
   PointToPoint point_to_point_;
   std::vector<std::byte> rows_;  ///< for DeliverySteps
-  /// A receive that the record knows already and that is to become an operation now.
-  struct BegunReceive {
+  /// A receive that the record knows already and that is to become an operation now, or a send of
+  /// which a connection has taken a part.
+  struct BegunMessage {
     std::uint64_t sequence;
     std::uint64_t number;  ///< in the record
   };
-  std::vector<BegunReceive> begun_receives_;
+  std::vector<BegunMessage> begun_messages_;
   std::optional<GroupFailure> failure_;
   bool refusal_recorded_ = false;  ///< of a call after the failure
   bool shut_down_ = false;

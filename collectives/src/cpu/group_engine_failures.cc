@@ -106,6 +106,15 @@ GroupFailure GroupEngine::broken(int peer) const {
           global_rank(peer)};
 }
 
+/// The peer would take what comes next for the rest.
+Error GroupEngine::lost_rest(int peer) const {
+  return Error(ErrorCode::kSystem,
+               fmt::format("a part of a message to {} was sent, and the rest was not",
+                           describe_member(card(peer))),
+               "the call that sent it ended with an exception; memory may have run out",
+               "look at that exception");
+}
+
 std::vector<int> GroupEngine::ended_ranks() {
   require_own_process();
   std::vector<bool> left;

@@ -14,6 +14,7 @@ namespace dtrun::collectives::cpu {
 struct Letter {
   static constexpr std::size_t kWords = 4;
   static constexpr std::size_t kMostPayload = kWords * sizeof(std::uint64_t);
+  static constexpr std::size_t kMostMessage = sizeof(MessageHeader) + kMostPayload;
 
   std::uint64_t head = 0;  ///< tag, dtype and bytes
   std::uint64_t payload[kWords];

@@ -16,6 +16,9 @@
 
 namespace dtrun::collectives::cpu {
 
+/// Of more than so many bytes a connection may take and bring some only, time after time.
+inline constexpr std::size_t kMostBySocket = 8 << 10;
+
 struct MessageHeader {
   static constexpr std::uint32_t kMagic = 0x6567734d;  // "Msge"
 
@@ -77,6 +80,8 @@ class OutgoingMessage {
   }
 
   int peer() const { return peer_; }
+  const Fingerprint& fingerprint() const { return header_.fingerprint; }
+  bool is_begun() const { return done_ != 0; }
   bool complete() const { return done_ == sizeof(header_) + payload_.size(); }
   /// Nothing is left to be written: the next message may follow.
   bool is_written() const { return complete() || lent_number_ != 0; }

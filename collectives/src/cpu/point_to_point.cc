@@ -1,6 +1,7 @@
 #include "point_to_point.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -15,6 +16,10 @@ namespace {
 bool is_asked_for(const MessageHeader& header, const Fingerprint& ours, std::size_t bytes) {
   return header.magic == MessageHeader::kMagic && header.fingerprint.dtype == ours.dtype &&
          header.fingerprint.counts == ours.counts && header.bytes == bytes;
+}
+
+Bytes payload_of(const ShortMessage& message) {
+  return {static_cast<const std::byte*>(message.buffer.data), message.buffer.bytes()};
 }
 
 }  // namespace
@@ -57,27 +62,54 @@ void ReceiveOperation::match(int peer, const MessageHeader& header) {
 PointToPoint::PointToPoint(int rank, int size, Finished finished)
     : rank_(rank), finished_(std::move(finished)), peers_(static_cast<std::size_t>(size)) {}
 
-bool PointToPoint::send_now(const ShortMessage& message, GroupChannels& channels) {
+PointToPoint::Sent PointToPoint::send_now(const ShortMessage& message, GroupChannels& channels) {
   SendChannel* const channel = channels.made_to(message.peer, Lane::point_to_point);
-  const Bytes payload(static_cast<const std::byte*>(message.buffer.data), message.buffer.bytes());
-  if (channel == nullptr || payload.size() >= channel->least_lent() ||
+  if (channel == nullptr) return Sent::nothing;
+  if (!channels.shares_memory(message.peer)) return write_now(message, *channel, channels);
+  const Bytes payload = payload_of(message);
+  if (payload.size() >= channel->least_lent() ||
       !channel->has_room(sizeof(MessageHeader) + payload.size()))
-    return false;
+    return Sent::nothing;
   if (Letter::may_hold(payload.size())) {
     MessageHeader header;
     header.tag = message.tag;
     header.bytes = payload.size();
     header.fingerprint = message.fingerprint;
+    std::array<std::byte, Letter::kMostMessage> whole;
+    std::memcpy(whole.data(), &header, sizeof(header));
+    if (!payload.empty())
+      std::memcpy(whole.data() + sizeof(header), payload.data(), payload.size());
+    const std::size_t bytes = sizeof(header) + payload.size();
     channel->write_letter(Letter::of(message.tag, message.fingerprint.dtype, payload),
-                          std::as_bytes(std::span(&header, 1)), payload);
-    channels.count_sent(message.peer, Lane::point_to_point,
-                        {sizeof(header) + payload.size(), payload.size()});
-    return true;
+                          Bytes(whole).first(bytes));
+    channels.count_sent(message.peer, Lane::point_to_point, {bytes, payload.size()});
+    return Sent::all;
   }
   OutgoingMessage out(message.peer, message.fingerprint, message.tag, payload,
                       OutgoingMessage::kNeverLent);
   channels.count_sent(message.peer, Lane::point_to_point, out.step(*channel));
-  return true;
+  return Sent::all;
+}
+
+/// By a connection.
+PointToPoint::Sent PointToPoint::write_now(const ShortMessage& message, SendChannel& channel,
+                                           GroupChannels& channels) {
+  std::optional<OutgoingMessage>& begun = peers_[static_cast<std::size_t>(message.peer)].begun;
+  const Bytes payload = payload_of(message);
+  if (begun || payload.size() > kMostBySocket) return Sent::nothing;
+  OutgoingMessage out(message.peer, message.fingerprint, message.tag, payload,
+                      OutgoingMessage::kNeverLent);
+  channels.count_sent(message.peer, Lane::point_to_point, out.step(channel));
+  if (out.complete()) return Sent::all;
+  if (!out.is_begun()) return Sent::nothing;
+  begun = out;
+  return Sent::a_part;
+}
+
+bool PointToPoint::is_after_a_lost_rest(const SendOperation& send) const {
+  const std::optional<OutgoingMessage>& begun =
+      peers_[static_cast<std::size_t>(send.destination())].begun;
+  return begun && begun->fingerprint().sequence != send.fingerprint().sequence;
 }
 
 Taken PointToPoint::receive_now(const ShortMessage& message, GroupChannels& channels) {
@@ -128,6 +160,7 @@ Taken PointToPoint::receive_now(const ShortMessage& message, GroupChannels& chan
 void PointToPoint::add(std::shared_ptr<SendOperation> send) {
   Peer& peer = peers_[static_cast<std::size_t>(send->destination())];
   if (send->destination() != rank_) {
+    if (peer.begun) send->go_on(*std::exchange(peer.begun, std::nullopt));
     peer.sends.push_back(std::move(send));
     ++sending_;
     return;

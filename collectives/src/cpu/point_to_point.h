@@ -30,6 +30,8 @@ class SendOperation : public Operation {
 
   int destination() const { return message_.peer(); }
   bool is_written() const { return message_.is_written(); }
+  /// Its message is under way already.
+  void go_on(const OutgoingMessage& begun) { message_ = begun; }
   std::uint32_t tag() const { return tag_; }
   const Buffer& buffer() const { return buffer_; }
 
@@ -91,9 +93,19 @@ class PointToPoint {
   PointToPoint(int rank, int size, Finished finished);
 
   // The short way of a message, while nothing is in flight.
-  bool send_now(const ShortMessage& message, GroupChannels& channels);
+  /// What came of trying to send a message at once.
+  enum class Sent : std::uint8_t {
+    all,
+    nothing,
+    a_part,  ///< an operation has to send the rest before anything else is sent to that peer
+  };
+  /// @return all: wake() of the peer's channel must follow, behind a mutex
+  Sent send_now(const ShortMessage& message, GroupChannels& channels);
   Taken receive_now(const ShortMessage& message, GroupChannels& channels);
 
+  /// Whether the operation that was to send the rest of a message has not come, and this is another
+  /// one to that peer.
+  bool is_after_a_lost_rest(const SendOperation& send) const;
   void add(std::shared_ptr<SendOperation> send);
   void add(std::shared_ptr<ReceiveOperation> receive);
   bool step(GroupChannels& channels);
@@ -110,6 +122,7 @@ class PointToPoint {
   };
   struct Peer {
     std::deque<std::shared_ptr<SendOperation>> sends;
+    std::optional<OutgoingMessage> begun;  ///< by send_now(), for an operation that is to come
     std::list<Unexpected> unexpected;
     // The message on its way in: into a receive, or aside; neither while only its header is here.
     IncomingMessage incoming;
@@ -118,6 +131,7 @@ class PointToPoint {
     bool active() const { return receive != nullptr || aside.has_value(); }
   };
 
+  Sent write_now(const ShortMessage& message, SendChannel& channel, GroupChannels& channels);
   bool step_sends(GroupChannels& channels, Peer& peer);
   bool step_receives(GroupChannels& channels, int rank);
   bool take_unexpected(const std::shared_ptr<ReceiveOperation>& receive, int rank);

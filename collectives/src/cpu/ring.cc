@@ -1,10 +1,12 @@
 #include "ring.h"
 
 #include <fmt/core.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 
 #include "dtrun/base/error.h"
 
@@ -20,6 +22,9 @@ constexpr std::size_t kBurstBytes = 512 << 10;
 // The rest looks taken to it even while the ring is empty.
 constexpr std::size_t kUntoldBytes = 4 << 10;
 constexpr std::size_t kUntoldPart = 8;
+// The producer touches this part of the ring at once in the first turn: a page by itself takes as
+// long as several short messages. Never all of it, which may never be used.
+constexpr std::size_t kTouchedPart = 16;
 // Of a lent payload: the group's lock is held meanwhile.
 constexpr std::size_t kFetchBytes = 1 << 20;
 
@@ -36,7 +41,28 @@ void RingSendChannel::copy(std::byte* to, Bytes bytes) {
   }
 }
 
+/// @param end the position up to which is written next
+void RingSendChannel::touch_until(std::uint64_t end) {
+  constexpr std::uintptr_t kPage = 4096;
+  const auto page_from = [&](std::uint64_t position) {
+    const auto address = reinterpret_cast<std::uintptr_t>(ring_.bytes() + position);
+    return (address + kPage - 1) / kPage * kPage;
+  };
+  while (touched_ < std::min(end, ring_.capacity)) {
+    const std::uintptr_t begin = page_from(touched_);
+    touched_ += std::max<std::uint64_t>(ring_.capacity / kTouchedPart, 1);
+#ifdef MADV_POPULATE_WRITE
+    // A kernel that cannot gives each page when it is written.
+    const std::uintptr_t past = page_from(std::min(touched_, ring_.capacity));
+    ::madvise(reinterpret_cast<void*>(begin), past - begin, MADV_POPULATE_WRITE);
+#endif
+  }
+  if (touched_ >= ring_.capacity) touched_ = std::numeric_limits<std::uint64_t>::max();
+}
+
 std::size_t RingSendChannel::put(Bytes bytes) {
+  if (written_ + bytes.size() > touched_) [[unlikely]]
+    touch_until(written_ + bytes.size());
   const std::size_t position = written_ & (ring_.capacity - 1);
   const std::size_t until_end = std::min<std::size_t>(bytes.size(), ring_.capacity - position);
   copy(ring_.bytes() + position, bytes.first(until_end));
@@ -98,24 +124,22 @@ std::size_t RingSendChannel::write(Bytes first, Bytes second) {
 
 // The consumer reads the letter alone as a rule: the bytes are written while that is on its way,
 // and their lines stay here.
-void RingSendChannel::write_letter(const Letter& letter, Bytes header, Bytes payload) {
+void RingSendChannel::write_letter(const Letter& letter, Bytes message) {
   RingHeader::Mark& mark = ring_.mark(told_ + 1);
   // Release: who reads any of what is behind it also reads this, which is no number of the mark.
   mark.letter_number.store(told_, std::memory_order_relaxed);
-  mark.letter_end.store(written_ + header.size() + payload.size(), std::memory_order_release);
+  mark.letter_end.store(written_ + message.size(), std::memory_order_release);
   mark.letter_head.store(letter.head, std::memory_order_release);
   for (std::size_t word = 0; word < letter.words(); ++word)
     mark.letter_payload[word].store(letter.payload[word], std::memory_order_release);
   mark.letter_number.store(told_ + 1, std::memory_order_release);
-  put(header);
-  put(payload);
+  put(message);
   mark.letter_written.store(written_, std::memory_order_release);
-  mark.letter_filled.store(++told_, std::memory_order_seq_cst);
+  mark.letter_filled.store(++told_, kBeforeMutex);
   if (RingHeader::is_told_both_ways(told_)) [[unlikely]] {
     mark.written.store(written_, std::memory_order_release);
     mark.number.store(told_, std::memory_order_release);
   }
-  peer_.ring_sleepers();
   claim_next_mark();
 }
 

@@ -69,7 +69,8 @@ class RingSendChannel : public SendChannel {
         least_lent_(least_lent == 0 ? ring.capacity : least_lent),
         told_(told) {}
   std::size_t write(Bytes first, Bytes second) override;
-  void write_letter(const Letter& letter, Bytes header, Bytes payload) override;
+  void write_letter(const Letter& letter, Bytes message) override;
+  void wake() override { peer_.ring_sleepers(); }
   bool has_room(std::size_t bytes) override;
   bool can_lend(Bytes payload) const override;
   std::size_t least_lent() const override { return least_lent_; }
@@ -82,6 +83,7 @@ class RingSendChannel : public SendChannel {
  private:
   std::size_t put(Bytes bytes);
   void copy(std::byte* to, Bytes bytes);
+  void touch_until(std::uint64_t end);
   void tell_written();
   void claim_next_lines() const;
   void claim_next_mark() const;
@@ -93,6 +95,7 @@ class RingSendChannel : public SendChannel {
   std::uint32_t told_;      ///< the last mark's number
   std::uint64_t read_ = 0;  ///< as last seen
   std::uint64_t lent_ = 0;
+  std::uint64_t touched_ = 0;  ///< so far pages of the ring are there; the most once all are
   SharedCopy copies_;
 };
 

@@ -435,58 +435,101 @@ bool GroupEngine::receive_now(DeliverySteps& steps, const Deliveries& all,
 }
 
 void GroupEngine::exchange_now(std::span<ShortMessage> messages) {
-  if (!meeting(Lane::prompt).possible()) return;
   require_own_process();
   const std::scoped_lock lock(mutex_);
   if (!is_sound() || channels_.anybody_left() || !idle()) return;
+  // Beside system calls, looks at the clock take no time.
+  if (has_connections())
+    for (const ShortMessage& message : messages) message.short_call.wait();
   RankRecord& record = world_->record();
   const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
-  const auto pass = [&](const ShortMessage& message) {
-    return record.pass(message.fingerprint, recorded_group_, message.buffer.bytes(), begun_ns);
-  };
-  const auto end = [&](ShortMessage& message, std::uint64_t number) {
-    record.passed(number);
-    message.short_call.count(message.buffer.bytes());
-    message.is_done = true;
-  };
-  for (ShortMessage& message : messages) {
-    if (!is_send(message)) continue;
-    if (!point_to_point_.send_now(message, channels_)) return;
-    end(message, pass(message));
+  end_begun_messages();
+  for (std::size_t place = 0; place < messages.size(); ++place) {
+    if (!is_send(messages[place])) continue;
+    const PointToPoint::Sent sent = point_to_point_.send_now(messages[place], channels_);
+    if (sent == PointToPoint::Sent::all) [[likely]]
+      continue;
+    end_sends(messages.first(place), begun_ns);
+    if (sent == PointToPoint::Sent::a_part) begin_message(messages[place], begun_ns);
+    return;
   }
   // Books are kept before a receive is over: while its message is on its way.
-  end_begun_receives();
-  for (const ShortMessage& message : messages)
-    if (!is_send(message)) begun_receives_.push_back({message.fingerprint.sequence, pass(message)});
-  auto begun = begun_receives_.begin();
-  const auto go_on = [&] {
-    begun_receives_.erase(begun_receives_.begin(), begun);
-    for (const BegunReceive& receive : begun_receives_) record.go_on(receive.number);
-  };
+  const std::uint64_t first = record.pass(messages, recorded_group_, begun_ns);
+  for (ShortMessage& message : messages) {
+    if (!is_send(message)) continue;
+    channels_.made_to(message.peer, Lane::point_to_point)->wake();
+    end_message(message);
+  }
+  std::size_t over = 0;  // so many, from the front
   try {
-    Looks looks(*world_);
-    for (ShortMessage& message : messages) {
+    Looks looks(*world_, has_connections() ? kConnectionLooks : std::numeric_limits<int>::max());
+    for (; over < messages.size(); ++over) {
+      ShortMessage& message = messages[over];
       if (is_send(message)) continue;
       Taken taken;
       do {
-        taken = point_to_point_.receive_now(message, channels_);
+        taken = receive_now(message);
       } while (taken == Taken::not_yet && looks.again(&message.short_call));
       if (taken != Taken::done) break;
-      end(message, begun->number);
-      ++begun;
+      record.passed(first + over);
+      end_message(message);
     }
   } catch (...) {
-    go_on();
-    end_begun_receives();
+    go_on_receiving(messages, first, over);
+    end_begun_messages();
     throw;
   }
-  go_on();
+  go_on_receiving(messages, first, over);
 }
 
-void GroupEngine::end_begun_receives() {
-  for (const BegunReceive& receive : begun_receives_)
+void GroupEngine::end_message(ShortMessage& message) {
+  message.short_call.count(message.buffer.bytes());
+  message.is_done = true;
+}
+
+/// Of messages before one that is not sent: those that are.
+void GroupEngine::end_sends(std::span<ShortMessage> messages, std::int64_t begun_ns) {
+  for (ShortMessage& message : messages) {
+    if (!is_send(message)) continue;
+    world_->record().pass({&message, 1}, recorded_group_, begun_ns);
+    channels_.made_to(message.peer, Lane::point_to_point)->wake();
+    end_message(message);
+  }
+}
+
+/// The rest of it is to become an operation.
+void GroupEngine::begin_message(const ShortMessage& message, std::int64_t begun_ns) {
+  const std::uint64_t number =
+      world_->record().pass(message.fingerprint, recorded_group_, message.buffer.bytes(), begun_ns);
+  world_->record().go_on(number);
+  begun_messages_.push_back({message.fingerprint.sequence, number});
+}
+
+/// The receives from that place on are to become operations.
+/// @param first the number of the first message in the record
+void GroupEngine::go_on_receiving(std::span<const ShortMessage> messages, std::uint64_t first,
+                                  std::size_t place) {
+  for (; place < messages.size(); ++place) {
+    if (is_send(messages[place])) continue;
+    world_->record().go_on(first + place);
+    begun_messages_.push_back({messages[place].fingerprint.sequence, first + place});
+  }
+}
+
+Taken GroupEngine::receive_now(const ShortMessage& message) {
+  try {
+    if (has_connections()) look_at_connections(Asks::for_a_poll);
+  } catch (const base::Error&) {
+    // The kernel does not say what has come: an operation asks again, and reports it.
+    return Taken::other_way;
+  }
+  return point_to_point_.receive_now(message, channels_);
+}
+
+void GroupEngine::end_begun_messages() {
+  for (const BegunMessage& receive : begun_messages_)
     world_->record().end(receive.number, RankRecord::Outcome::failed);
-  begun_receives_.clear();
+  begun_messages_.clear();
 }
 
 }  // namespace dtrun::collectives::cpu

@@ -44,6 +44,17 @@ class StripedReceiveChannel : public ReceiveChannel {
   }
   void begin(std::size_t payload) override { stripes_.begin(payload); }
   std::size_t read(std::span<std::byte> target) override;
+  // Of what is not striped.
+  std::size_t most_at_once() const override {
+    return connections_[0] ? connections_[0]->most_at_once() : 0;
+  }
+  bool has(std::size_t bytes) override {
+    return !stripes_.active() && connections_[0] && connections_[0]->has(bytes);
+  }
+  const std::byte* front(std::size_t bytes) override { return connections_[0]->front(bytes); }
+  void read_behind(std::size_t shown, std::span<std::byte> target) override {
+    connections_[0]->read_behind(shown, target);
+  }
   bool broken() const override;
 
  private:

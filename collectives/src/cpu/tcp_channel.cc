@@ -98,6 +98,31 @@ ssize_t TcpReceiveChannel::receive_ahead(std::span<std::byte> target) {
   return count;
 }
 
+bool TcpReceiveChannel::has(std::size_t bytes) {
+  if (unread_.size() < bytes && bytes <= kMostAhead) read_ahead();
+  return unread_.size() >= bytes;
+}
+
+void TcpReceiveChannel::read_ahead() {
+  if (broken_ || !readiness_.may_read()) return;
+  const std::size_t known = unread_.size();
+  if (known != 0) std::memmove(ahead_.get(), unread_.data(), known);
+  unread_ = {ahead_.get(), known};
+  const std::size_t room = kMostAhead - known;
+  ssize_t count;
+  do {
+    count = ::recv(fd_.get(), ahead_.get() + known, room, MSG_DONTWAIT);
+  } while (count < 0 && errno == EINTR);
+  if (count < 0 && try_again(errno)) {
+    readiness_.exhaust();
+  } else if (count <= 0) {
+    broken_ = true;
+  } else {
+    unread_ = {ahead_.get(), known + static_cast<std::size_t>(count)};
+    if (static_cast<std::size_t>(count) < room) readiness_.exhaust();
+  }
+}
+
 std::size_t TcpReceiveChannel::read(std::span<std::byte> target) {
   std::size_t filled = take_ahead(target);
   while (!broken_ && filled < target.size() && readiness_.may_read()) {

@@ -40,10 +40,21 @@ class TcpReceiveChannel : public ReceiveChannel {
   TcpReceiveChannel(base::UniqueFd fd, ReadySockets& sockets)
       : fd_(std::move(fd)), readiness_(sockets.add(fd_.get(), ReadySockets::Direction::in)) {}
   std::size_t read(std::span<std::byte> target) override;
+  std::size_t most_at_once() const override { return kMostAhead; }
+  bool has(std::size_t bytes) override;
+  const std::byte* front(std::size_t bytes) override {
+    return unread_.size() >= bytes ? unread_.data() : nullptr;
+  }
+  void read_behind(std::size_t shown, std::span<std::byte> target) override {
+    unread_ = unread_.subspan(shown);
+    take_ahead(target);
+  }
   bool broken() const override { return broken_; }
 
  private:
   std::size_t take_ahead(std::span<std::byte> target);
+  /// More becomes unread_, behind what is.
+  void read_ahead();
   // As recv. What the target has no room for becomes unread_.
   ssize_t receive(std::span<std::byte> target);
   /// By way of unread_: for short targets.
@@ -51,11 +62,13 @@ class TcpReceiveChannel : public ReceiveChannel {
 
   /// A header comes together with the payload behind it, if that is short.
   static constexpr std::size_t kAheadBytes = 4096;
+  /// The same where a short message is awaited whole.
+  static constexpr std::size_t kMostAhead = (8 << 10) + 128;
 
   base::UniqueFd fd_;
   Readiness& readiness_;
   bool broken_ = false;
-  std::unique_ptr<std::byte[]> ahead_{new std::byte[kAheadBytes]};
+  std::unique_ptr<std::byte[]> ahead_{new std::byte[kMostAhead]};
   std::span<std::byte> unread_;  ///< of what was read ahead
 };
 
