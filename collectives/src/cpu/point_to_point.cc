@@ -18,7 +18,7 @@ bool is_asked_for(const MessageHeader& header, const Fingerprint& ours, std::siz
          header.fingerprint.counts == ours.counts && header.bytes == bytes;
 }
 
-Bytes payload_of(const ShortMessage& message) {
+Bytes bytes_given_by(const ShortMessage& message) {
   return {static_cast<const std::byte*>(message.buffer.data), message.buffer.bytes()};
 }
 
@@ -66,7 +66,7 @@ PointToPoint::Sent PointToPoint::send_now(const ShortMessage& message, GroupChan
   SendChannel* const channel = channels.made_to(message.peer, Lane::point_to_point);
   if (channel == nullptr) return Sent::nothing;
   if (!channels.shares_memory(message.peer)) return write_now(message, *channel, channels);
-  const Bytes payload = payload_of(message);
+  const Bytes payload = bytes_given_by(message);
   if (payload.size() >= channel->least_lent() ||
       !channel->has_room(sizeof(MessageHeader) + payload.size()))
     return Sent::nothing;
@@ -95,7 +95,7 @@ PointToPoint::Sent PointToPoint::send_now(const ShortMessage& message, GroupChan
 PointToPoint::Sent PointToPoint::write_now(const ShortMessage& message, SendChannel& channel,
                                            GroupChannels& channels) {
   std::optional<OutgoingMessage>& begun = peers_[static_cast<std::size_t>(message.peer)].begun;
-  const Bytes payload = payload_of(message);
+  const Bytes payload = bytes_given_by(message);
   if (begun || payload.size() > kMostBySocket) return Sent::nothing;
   OutgoingMessage out(message.peer, message.fingerprint, message.tag, payload,
                       OutgoingMessage::kNeverLent);
