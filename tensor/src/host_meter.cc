@@ -20,10 +20,6 @@ void note_change(std::ptrdiff_t bytes) noexcept {
 
 }  // namespace host_meter
 
-bool HostMemoryMeter::is_counting() {
-  return host_meter::counts.load(std::memory_order_relaxed);
-}
-
 HostMemoryMeter::HostMemoryMeter() : counts_(!host_meter::counts.exchange(true)) {
   if (!counts_) return;
   host_meter::changed = 0;

@@ -148,12 +148,9 @@ TEST(RepeatedMoveTest, TheDirectStepIsRunAndNotThePlan) {
     for (int time = 0; time < 2; ++time) x.redistribute({Replicate()});
     AskedMove move = *Graph::repeated_move(x, Placements{Replicate()});
     ASSERT_TRUE(move.direct);
-    const LocalTensor result = tensors::empty({4});
-    run_direct(x.spec(), move, x.local(), result);
-    EXPECT_EQ(result.to_vector(), std::vector<double>(4, 2));
+    EXPECT_EQ(run_move(x.spec(), move, x.local()).to_vector(), std::vector<double>(4, 2));
     move.direct->op = ReduceOp::max;
-    run_direct(x.spec(), move, x.local(), result);
-    EXPECT_EQ(result.to_vector(), std::vector<double>(4, 1));
+    EXPECT_EQ(run_move(x.spec(), move, x.local()).to_vector(), std::vector<double>(4, 1));
   });
 }
 

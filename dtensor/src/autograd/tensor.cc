@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "autograd/deferred.h"
-#include "autograd/spare_result.h"
 #include "autograd/step_node.h"
 #include "dispatch/rule_probe.h"
 #include "dtrun/base/check.h"
@@ -39,21 +38,16 @@ void check_probed(const Spec& spec, const LocalTensor& local) {
 Tensor::Body::Body(LocalTensor its_local, Spec its_spec)
     : local(std::move(its_local)), spec(std::move(its_spec)) {}
 Tensor::Body::~Body() {
-  const RepeatedMove* const moves = repeated.load(std::memory_order_relaxed);
-  if (moves == nullptr) return;
-  SpareResult::let_go();  // which has a spec that may be the moves' own
-  RepeatedMove::free(moves);
+  RepeatedMove::free(repeated.load(std::memory_order_relaxed));
 }
 
 void Tensor::Body::forget_moves() {
   moved_to.store(0, std::memory_order_relaxed);
-  is_result = false;
-  SpareResult::let_go();
   RepeatedMove::free(repeated.exchange(nullptr, std::memory_order_relaxed));
 }
 
 void Tensor::Body::destroy(Body* body) noexcept {
-  if (!body->is_result || !SpareResult::keep(*body)) delete body;
+  delete body;
 }
 
 Tensor::Tensor(LocalTensor local)

@@ -211,16 +211,20 @@ LocalTensor redistribute_across(const Spec& from, const AskedCrossing& asked,
   }
 }
 
-void redistribute_again(const Spec& from, const KeptCrossing& kept, const LocalTensor& local,
-                        const LocalTensor& result) {
+LocalTensor redistribute_again(const Spec& from, const KeptCrossing& kept,
+                               const LocalTensor& local) {
+  if (MoveObserver::any()) return start_across(from, kept.to(), local, {}).wait();
   log_crossing({kept.crossing().plan, from, kept.to()});
   try {
+    LocalTensor result = kept.pattern().over(
+        tensors::Storage::allocate(kept.pattern().storage()->bytes(), local.device()));
     const base::CallSite call = Cause::site_of_call();
     if (kept.parts()) {
       cross(kept.crossing(), local, result, {}, call, &*kept.parts());
     } else {
       cross_plainly(kept.crossing(), local, result, {}, call);
     }
+    return result;
   } catch (const base::Error& error) {
     tell_own_side(from, kept.to(), error);
     throw;

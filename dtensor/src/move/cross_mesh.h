@@ -38,10 +38,9 @@ AskedCrossing asked_crossing(std::string_view call, const base::CallSite& site, 
 /// @param local this rank's part on the first mesh
 tensors::LocalTensor redistribute_across(const Spec& from, const AskedCrossing& asked,
                                          const tensors::LocalTensor& local);
-/// The same of a move that the tensor has kept, into `result`, which is as its pattern. Without
-/// observers.
-void redistribute_again(const Spec& from, const KeptCrossing& kept,
-                        const tensors::LocalTensor& local, const tensors::LocalTensor& result);
+/// The same of a move that the tensor has kept.
+tensors::LocalTensor redistribute_again(const Spec& from, const KeptCrossing& kept,
+                                        const tensors::LocalTensor& local);
 /// The same while the program goes on. @param local is not to be written to until it is over
 PendingMove start_across(const Spec& from, const Spec& to, const tensors::LocalTensor& local,
                          const collectives::CallOptions& options = {.async = true});

@@ -326,16 +326,15 @@ AskedMove with_direct_step(const Spec& from, AskedMove move) {
 
 LocalTensor run_move(const Spec& from, const AskedMove& move, const LocalTensor& local) {
   const PlanSite site{from.body()->mesh(), from.shape(), from.body(), move.to.body()};
-  return run_plan(site, *move.plan, local);
-}
-
-void run_direct(const Spec& from, const AskedMove& move, const LocalTensor& local,
-                const LocalTensor& result) {
-  const PlanSite site{from.body()->mesh(), from.shape(), from.body(), move.to.body()};
+  if (!move.direct || MoveObserver::any()) return run_plan(site, *move.plan, local);
   log_move({site, *move.plan, local.dtype()});
   try {
+    const LocalTensor& pattern = move.direct->pattern;
+    LocalTensor result =
+        pattern.over(tensors::Storage::allocate(pattern.storage()->bytes(), local.device()));
     MeshLine& line = *site.mesh.body()->lines[static_cast<std::size_t>(move.direct->axis)];
     start_direct(*move.direct, line.group(), result, local, {}, Cause::site_of_call());
+    return result;
   } catch (const base::Error& error) {
     tell_own_side(site, *move.plan, local.dtype(), error);
     throw;

@@ -64,11 +64,10 @@ AskedMove with_direct_step(const Spec& from, AskedMove move);
 /// The mesh remembers what was asked for before. @throws Error as asked_spec
 AskedMove asked_move(std::string_view call, const base::CallSite& site, const Spec& from,
                      const Placements& placements, const ShardOrder& order);
+/// @return where move.direct is set, a tensor of just the shape and dtype of `to`, also where an
+/// observer forbade the move: the caller does not check again
 tensors::LocalTensor run_move(const Spec& from, const AskedMove& move,
                               const tensors::LocalTensor& local);
-/// Its direct step, into `result`, which is as its pattern. Without observers.
-void run_direct(const Spec& from, const AskedMove& move, const tensors::LocalTensor& local,
-                const tensors::LocalTensor& result);
 
 /// The same while the program goes on. @param local is not to be written to until it is over
 PendingMove start_redistribute(const Spec& from, const Spec& to, const tensors::LocalTensor& local);

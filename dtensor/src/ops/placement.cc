@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "autograd/spare_result.h"
 #include "autograd/step_node.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
@@ -146,30 +145,15 @@ const AskedMove* Tensor::repeated_move(std::span<const Placement> placements) co
   return RepeatedMove::find(body().repeated.load(std::memory_order_acquire), spec(), placements);
 }
 
-[[gnu::always_inline]] inline Tensor Tensor::empty_result(const Spec& to,
-                                                          const LocalTensor& pattern,
-                                                          Device device) {
-  Tensor tensor;
-  if (Body* const spare = SpareResult::take(to)) {
-    tensor.body_ = base::Counted<Body>(spare);
-    return tensor;
-  }
-  const std::size_t bytes = pattern.storage()->bytes();
-  LocalTensor local = pattern.over(tensors::Storage::allocate(bytes, device));
-  // Without another look at shape and dtype.
-  tensor.body_ = base::Counted<Body>(new Body(std::move(local), SpareOwners::take(to)));
-  tensor.body_->is_result = device.is_cpu() && SpareResult::serves(bytes);
-  return tensor;
-}
-
 Tensor Tensor::moved_by(const AskedMove& move, Site site) const {
   if (move.to.body() == spec().body()) return *this;  // equal specs of one mesh are one
   const Cause cause("redistribute", Cause::Wish::asked, site);
-  if (!move.direct || MoveObserver::any())
-    return arrived(*this, Tensor(move.to, run_move(spec(), move, local())));
-  Tensor result = empty_result(move.to, move.direct->pattern, local().device());
-  run_direct(spec(), move, local(), result.body().local);
-  return arrived(*this, std::move(result));
+  LocalTensor moved = run_move(spec(), move, local());
+  if (!move.direct) return arrived(*this, Tensor(move.to, std::move(moved)));
+  // Without another look at shape and dtype.
+  Tensor tensor;
+  tensor.body_ = base::Counted<Body>(new Body(std::move(moved), SpareOwners::take(move.to)));
+  return arrived(*this, std::move(tensor));
 }
 
 const KeptCrossing* Tensor::repeated_move(const DeviceMesh& mesh,
@@ -181,11 +165,11 @@ const KeptCrossing* Tensor::repeated_move(const DeviceMesh& mesh,
 // Inlined: a call would take as long as a part of a short message.
 [[gnu::always_inline]] inline Tensor Tensor::moved_by(const KeptCrossing& kept, Site site) const {
   const Cause cause("redistribute", Cause::Wish::asked, site);
-  if (MoveObserver::any()) [[unlikely]]
-    return arrived(*this, Tensor(kept.to(), start_across(spec(), kept.to(), local(), {}).wait()));
-  Tensor result = empty_result(kept.to(), kept.pattern(), local().device());
-  redistribute_again(spec(), kept, local(), result.body().local);
-  return arrived(*this, std::move(result));
+  LocalTensor moved = redistribute_again(spec(), kept, local());
+  // Without another look at shape and dtype.
+  Tensor tensor;
+  tensor.body_ = base::Counted<Body>(new Body(std::move(moved), SpareOwners::take(kept.to())));
+  return arrived(*this, std::move(tensor));
 }
 
 Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& order,

@@ -20,8 +20,6 @@ class Count {
   Count& operator=(const Count&) = delete;
 
   std::uint32_t owners() const { return owners_.load(std::memory_order_relaxed); }
-  /// Whether there is one, who sees all that the others did while they were.
-  bool has_one_owner() const { return owners_.load(std::memory_order_acquire) == 1; }
 
  protected:
   explicit Count(std::uint32_t owners) : owners_(owners) {}

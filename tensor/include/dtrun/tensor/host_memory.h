@@ -23,8 +23,6 @@ class HostMemoryMeter {
   HostMemoryMeter(const HostMemoryMeter&) = delete;
   HostMemoryMeter& operator=(const HostMemoryMeter&) = delete;
   bool counts() const { return counts_; }
-  /// Whether one stands.
-  static bool is_counting();
   /// Bytes that there are now beyond those at its beginning; below 0: fewer.
   std::ptrdiff_t now() const;
   /// The most of that since its beginning.

@@ -54,8 +54,6 @@ class LocalTensor {
   }
   /// Elements lie one after the other in row-major order (true for no elements).
   bool is_contiguous() const { return view_->is_contiguous; }
-  /// Whether no other handle has any of the elements: copies of this one, and views, are handles.
-  bool has_one_owner() const { return view_->has_one_owner() && view_->storage->has_one_owner(); }
 
   // Views: share the elements. Errors: kInvalidArgument.
   LocalTensor view(

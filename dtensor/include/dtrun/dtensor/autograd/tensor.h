@@ -39,7 +39,6 @@ class Node;
 class PendingTensor;
 class RepeatedMove;
 class ShardingSpec;
-class SpareResult;
 struct AskedMove;
 
 /// Most operators are methods as well: those of the bases, which hold nothing.
@@ -224,7 +223,6 @@ class Tensor : public ElementMethods,
  private:
   friend class Deferred;
   friend class Graph;
-  friend class SpareResult;
   /// Whose elements a recorded tensor shows besides its own.
   enum class View : std::uint8_t { none, of_leaf, of_result };
   struct Body : base::Count, base::small_blocks::Object<Body> {
@@ -239,14 +237,11 @@ class Tensor : public ElementMethods,
     std::uint32_t output = 0;            ///< which of the producer's
     View view = View::none;
     bool is_copy = false;       ///< of what this view of a distributed tensor was to show
-    bool is_result = false;     ///< what a repeated move made, with those elements; a small one
     std::uint32_t version = 0;  ///< of the elements, when the view was made
     /// The marks of the last four specs that moves led to which were not `repeated`: a tensor that
     /// never moves twice keeps no more than that.
     mutable std::atomic<std::uint64_t> moved_to = 0;
     mutable std::atomic<const RepeatedMove*> repeated = nullptr;  ///< a list, owned
-    /// For its next owner, after the last one has gone.
-    void own_anew() { owners_.store(1, std::memory_order_relaxed); }
     /// No other thread is in a move of the tensor.
     void forget_moves();
   };
@@ -275,8 +270,6 @@ class Tensor : public ElementMethods,
   const KeptCrossing* repeated_move(const DeviceMesh& mesh,
                                     std::span<const Placement> placements) const;
   Tensor moved_by(const KeptCrossing& crossing, Site site) const;
-  /// For the result of a repeated move. @param pattern of its elements
-  static Tensor empty_result(const Spec& to, const LocalTensor& pattern, Device device);
   /// Keeps the first few moves that come again within four. No communication. @param move an
   /// AskedMove or AskedCrossing
   template <typename Move>
