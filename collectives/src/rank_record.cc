@@ -274,19 +274,26 @@ std::uint64_t RankRecord::pass(std::span<const ShortMessage> batch, const Record
   // As above: the word can tell of one, the first that is to be over.
   bool is_free =
       slot_ != nullptr && !is_exact_ && slot_->passing.load(std::memory_order_acquire) == 0;
-  const std::uint64_t first = begun_ + 1;
-  for (const ShortMessage& message : batch) {
-    const bool is_over = message.fingerprint.kind == OpKind::send;
-    const bool is_marked = !is_over && std::exchange(is_free, false);
-    if (is_marked) slot_->passing.store(begun_ + 1, std::memory_order_relaxed);
-    const Times times{started, over, is_over || is_marked ? over : 0};
-    ++begun_;
-    const Told& told = told_of(message.fingerprint, group);
-    // Of the others nobody could see the line.
-    if (&message == &batch.back()) write_line(told, message.fingerprint, group, times);
-    write_entries(told, message.fingerprint.sequence, message.buffer.bytes(), times);
+  const auto is_send = [](const ShortMessage& message) {
+    return message.fingerprint.kind == OpKind::send;
+  };
+  const std::uint64_t last = begun_ + batch.size();
+  const std::uint64_t first_receive =
+      begun_ + 1 + static_cast<std::uint64_t>(std::ranges::count_if(batch, is_send));
+  // The newest is what others are told of: the receives, in which the rank may wait, come last.
+  for (const bool are_over : {true, false}) {
+    for (const ShortMessage& message : batch) {
+      if (is_send(message) != are_over) continue;
+      const bool is_marked = !are_over && std::exchange(is_free, false);
+      if (is_marked) slot_->passing.store(begun_ + 1, std::memory_order_relaxed);
+      const Times times{started, over, are_over || is_marked ? over : 0};
+      ++begun_;
+      const Told& told = told_of(message.fingerprint, group);
+      if (begun_ == last) write_line(told, message.fingerprint, group, times);
+      write_entries(told, message.fingerprint.sequence, message.buffer.bytes(), times);
+    }
   }
-  return first;
+  return first_receive;
 }
 
 void RankRecord::write_end(std::uint64_t number) {

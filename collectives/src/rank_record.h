@@ -57,8 +57,9 @@ class RankRecord {
   /// once. @param started_ns when it began; 0: now
   std::uint64_t pass(const Fingerprint& fingerprint, const RecordedGroup& group,
                      std::uint64_t bytes, std::int64_t started_ns = 0);
-  /// The same of a batch of messages, whose sends are over already. @return the first one's number;
-  /// the others follow in their order
+  /// The same of a batch of messages, whose sends are over already, and for which nothing is to
+  /// follow. @param batch not empty @return the first receive's number; the others follow in their
+  /// order
   std::uint64_t pass(std::span<const ShortMessage> batch, const RecordedGroup& group,
                      std::int64_t started_ns);
   /// It was not over.

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -28,6 +29,7 @@
 #include "dtrun/tensor/ops.h"
 #include "rank_board.h"
 #include "rank_record.h"
+#include "short_call.h"
 #include "support/rank_threads.h"
 #include "support/thrown_error.h"
 
@@ -235,6 +237,35 @@ TEST(RankRecordTest, AShortOperationHasEndedWhenItIsOver) {
 }
 
 // Groups of one name, calls of one line: what is told once of many calls is told of the right ones.
+// Whatever the batch's order, others are told of the receive in which the rank waits.
+TEST(RankRecordTest, ABatchThatWaitsIsShownInItsReceive) {
+  const auto page = std::make_shared<rendezvous::JobPage>(rendezvous::JobPage::create(1));
+  RankRecord record(page, 0);
+  RankBoard board;
+  record.attach(board);
+  const RecordedGroup group("world", 0, {0, 1}, &board);
+  CallMeter meter;
+  ShortCall call(meter, OpKind::receive);
+  const Fingerprint early{.sequence = 11, .kind = OpKind::receive},
+      sent{.sequence = 12, .kind = OpKind::send}, late{.sequence = 13, .kind = OpKind::receive};
+  std::array<ShortMessage, 3> batch = {{{.fingerprint = early, .buffer = {}, .short_call = call},
+                                        {.fingerprint = sent, .buffer = {}, .short_call = call},
+                                        {.fingerprint = late, .buffer = {}, .short_call = call}}};
+  const std::uint64_t first = record.pass(batch, group, 0);
+  record.passed(first);
+  record.go_on(first + 1);
+  record.waiting_for(first + 1, 1);
+  EXPECT_EQ(board.read()->fingerprint.kind, OpKind::receive);
+  EXPECT_EQ(board.read()->fingerprint.sequence, 13U);
+  EXPECT_EQ(board.read()->ended_ns, 0);
+  EXPECT_EQ(board.read()->waiting_for, 1);
+  const std::string newest = rendezvous::describe_newest_operation(page->slot(0));
+  EXPECT_TRUE(contains(newest, "recv #13")) << newest;
+  record.end(first + 1, RankRecord::Outcome::done);
+  EXPECT_NE(board.read()->ended_ns, 0);
+  record.detach(board);
+}
+
 TEST(RankRecordTest, ThePageShowsWhoOfAnotherNodeWaitsFirst) {
   const auto page = std::make_shared<rendezvous::JobPage>(rendezvous::JobPage::create(1));
   RankRecord record(page, 0);

@@ -203,14 +203,14 @@ class GroupEngine : public GroupListener,
                                         std::uint64_t number, base::Deadline::Duration timeout);
   bool show_now(Parcels& parcels, ShortCall* call);
   void take_begun_number(Operation& message);
-  /// Of begun_messages_ those that did not become an operation, because the group has failed.
+  /// Of begun_messages_ those that did not become an operation: the group or the call has failed.
   void end_begun_messages();
   // Parts of exchange_now().
   Taken receive_now(const ShortMessage& message);
   static void end_message(ShortMessage& message);
   void end_sends(std::span<ShortMessage> messages, std::int64_t begun_ns);
   void begin_message(const ShortMessage& message, std::int64_t begun_ns);
-  void go_on_receiving(std::span<const ShortMessage> messages, std::uint64_t first,
+  void go_on_receiving(std::span<const ShortMessage> messages, std::uint64_t number,
                        std::size_t place);
   bool receive_now(DeliverySteps& steps, const Deliveries& all, const CollectiveView& collective,
                    std::uint64_t number);

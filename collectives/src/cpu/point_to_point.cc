@@ -109,18 +109,20 @@ PointToPoint::Sent PointToPoint::write_now(const ShortMessage& message, SendChan
 bool PointToPoint::is_after_a_lost_rest(const SendOperation& send) const {
   const std::optional<OutgoingMessage>& begun =
       peers_[static_cast<std::size_t>(send.destination())].begun;
-  return begun && begun->fingerprint().sequence != send.fingerprint().sequence;
+  return begun && (begun->fingerprint().sequence != send.fingerprint().sequence ||
+                   begun->fingerprint().kind != send.fingerprint().kind);
 }
 
 Taken PointToPoint::receive_now(const ShortMessage& message, GroupChannels& channels) {
   if (message.peer < 0) return Taken::other_way;
+  const std::size_t bytes = message.buffer.bytes();
+  if (bytes > kMostBySocket && !channels.shares_memory(message.peer)) return Taken::other_way;
   Peer& peer = peers_[static_cast<std::size_t>(message.peer)];
   ReceiveChannel* const channel = channels.made_from(message.peer, Lane::point_to_point);
   if (channel == nullptr || peer.active() || !peer.unexpected.empty()) return Taken::other_way;
   const auto count = [&](const Progress& progress) {
     channels.count_received(message.peer, Lane::point_to_point, progress);
   };
-  const std::size_t bytes = message.buffer.bytes();
   const std::span<std::byte> target(static_cast<std::byte*>(message.buffer.data), bytes);
   const auto is_awaited = [&](const MessageHeader& header) {
     return header.tag == message.tag && header.lent_at == 0 &&

@@ -49,7 +49,7 @@ void RingSendChannel::touch_until(std::uint64_t end) {
     return (address + kPage - 1) / kPage * kPage;
   };
   while (touched_ < std::min(end, ring_.capacity)) {
-    const std::uintptr_t begin = page_from(touched_);
+    [[maybe_unused]] const std::uintptr_t begin = page_from(touched_);
     touched_ += std::max<std::uint64_t>(ring_.capacity / kTouchedPart, 1);
 #ifdef MADV_POPULATE_WRITE
     // A kernel that cannot gives each page when it is written.

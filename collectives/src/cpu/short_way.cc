@@ -444,6 +444,7 @@ void GroupEngine::exchange_now(std::span<ShortMessage> messages) {
   RankRecord& record = world_->record();
   const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
   end_begun_messages();
+  begun_messages_.reserve(messages.size());  // before anything is sent
   for (std::size_t place = 0; place < messages.size(); ++place) {
     if (!is_send(messages[place])) continue;
     const PointToPoint::Sent sent = point_to_point_.send_now(messages[place], channels_);
@@ -454,7 +455,7 @@ void GroupEngine::exchange_now(std::span<ShortMessage> messages) {
     return;
   }
   // Books are kept before a receive is over: while its message is on its way.
-  const std::uint64_t first = record.pass(messages, recorded_group_, begun_ns);
+  std::uint64_t number = record.pass(messages, recorded_group_, begun_ns);  // of the next receive
   for (ShortMessage& message : messages) {
     if (!is_send(message)) continue;
     channels_.made_to(message.peer, Lane::point_to_point)->wake();
@@ -471,15 +472,15 @@ void GroupEngine::exchange_now(std::span<ShortMessage> messages) {
         taken = receive_now(message);
       } while (taken == Taken::not_yet && looks.again(&message.short_call));
       if (taken != Taken::done) break;
-      record.passed(first + over);
+      record.passed(number++);
       end_message(message);
     }
   } catch (...) {
-    go_on_receiving(messages, first, over);
+    go_on_receiving(messages, number, over);
     end_begun_messages();
     throw;
   }
-  go_on_receiving(messages, first, over);
+  go_on_receiving(messages, number, over);
 }
 
 void GroupEngine::end_message(ShortMessage& message) {
@@ -506,13 +507,13 @@ void GroupEngine::begin_message(const ShortMessage& message, std::int64_t begun_
 }
 
 /// The receives from that place on are to become operations.
-/// @param first the number of the first message in the record
-void GroupEngine::go_on_receiving(std::span<const ShortMessage> messages, std::uint64_t first,
+/// @param number of the first of them in the record
+void GroupEngine::go_on_receiving(std::span<const ShortMessage> messages, std::uint64_t number,
                                   std::size_t place) {
   for (; place < messages.size(); ++place) {
     if (is_send(messages[place])) continue;
-    world_->record().go_on(first + place);
-    begun_messages_.push_back({messages[place].fingerprint.sequence, first + place});
+    world_->record().go_on(number);
+    begun_messages_.push_back({messages[place].fingerprint.sequence, number++});
   }
 }
 
@@ -527,8 +528,8 @@ Taken GroupEngine::receive_now(const ShortMessage& message) {
 }
 
 void GroupEngine::end_begun_messages() {
-  for (const BegunMessage& receive : begun_messages_)
-    world_->record().end(receive.number, RankRecord::Outcome::failed);
+  for (const BegunMessage& message : begun_messages_)
+    world_->record().end(message.number, RankRecord::Outcome::failed);
   begun_messages_.clear();
 }
 

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "message.h"
+
 namespace dtrun::collectives::cpu {
 
 namespace {
@@ -104,6 +106,7 @@ bool TcpReceiveChannel::has(std::size_t bytes) {
 }
 
 void TcpReceiveChannel::read_ahead() {
+  static_assert(kMostAhead >= sizeof(MessageHeader) + kMostBySocket, "has() asks for that much");
   if (broken_ || !readiness_.may_read()) return;
   const std::size_t known = unread_.size();
   if (known != 0) std::memmove(ahead_.get(), unread_.data(), known);
