@@ -390,8 +390,13 @@ std::uint32_t mark_of_this_cpu() {
 
 void World::yield_core(int look) {
   constexpr int kLooksPerQuestion = 16;
-  if (crowding_ == Crowding::alone && look % kLooksPerQuestion == 0)
-    own_cpu_.leave_if_shared([this](int rank) { return shares_memory(rank); });
+  if (look % kLooksPerQuestion == 0) {
+    const auto shares = [this](int rank) { return shares_memory(rank); };
+    if (crowding_ == Crowding::alone)
+      own_cpu_.leave_if_shared(shares);
+    else
+      own_cpu_.leave_if_crowded(size(), shares);
+  }
   std::atomic<std::uint32_t>& yields_on = door_.commons().cell(rank_).yields_on;
   yields_on.store(mark_of_this_cpu(), std::memory_order_relaxed);
   ::sched_yield();
