@@ -1,4 +1,4 @@
-// A rank that waits on the CPU of another one goes to a CPU of its own.
+// A rank that waits on the CPU of another one goes to a CPU of its own, or to one with fewer ranks.
 #include "cpu/own_cpu.h"
 
 #include <gtest/gtest.h>
@@ -80,6 +80,49 @@ TEST_F(OwnCpuTest, ARankThatIsBoundToOneCpuStays) {
     ASSERT_EQ(::sched_getaffinity(0, sizeof(after), &after), 0);
     EXPECT_TRUE(CPU_EQUAL(&after, &one));
   }).join();
+}
+
+TEST_F(OwnCpuTest, OfThreeRanksThatWaitOnOneCpuTheHighestLeaves) {
+  const Commons commons = Commons::create(3);
+  int tries = 0;
+  for (bool is_over = false; !is_over; ++tries) {
+    ASSERT_LT(tries, 1000);
+    std::thread([&] {
+      OwnCpu(commons, 0).leave_if_crowded(3, kAllShare);
+      const int first_cpu = commons.cell(0).cpu.load();
+      commons.cell(1).cpu.store(first_cpu);
+      commons.cell(1).cpu_ns.store(commons.cell(0).cpu_ns.load());
+      commons.cell(2).cpu_ns.store(0);
+      OwnCpu(commons, 2).leave_if_crowded(3, kAllShare);
+      const int now = ::sched_getcpu();
+      // Else the kernel has moved the thread in between.
+      is_over = commons.cell(2).cpu.load() == first_cpu;
+      if (is_over) {
+        EXPECT_NE(now, first_cpu);
+      }
+      cpu_set_t after;
+      EXPECT_EQ(::sched_getaffinity(0, sizeof(after), &after), 0);
+      EXPECT_TRUE(CPU_EQUAL(&after, &allowed_));
+    }).join();
+  }
+}
+
+TEST_F(OwnCpuTest, ACpuWithOneRankLessIsNoReason) {
+  const Commons commons = Commons::create(3);
+  int tries = 0;
+  for (bool is_over = false; !is_over; ++tries) {
+    ASSERT_LT(tries, 1000);
+    std::thread([&] {
+      OwnCpu(commons, 0).leave_if_crowded(3, kAllShare);
+      const int first_cpu = commons.cell(0).cpu.load();
+      int other = 0;
+      while (other == first_cpu || !CPU_ISSET(static_cast<std::size_t>(other), &allowed_)) ++other;
+      commons.cell(1).cpu.store(other);
+      commons.cell(1).cpu_ns.store(commons.cell(0).cpu_ns.load());
+      OwnCpu(commons, 2).leave_if_crowded(3, kAllShare);
+      is_over = commons.cell(2).cpu.load() == first_cpu && ::sched_getcpu() == first_cpu;
+    }).join();
+  }
 }
 
 }  // namespace

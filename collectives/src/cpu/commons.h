@@ -32,7 +32,9 @@ struct Cell {
   std::atomic<std::uint64_t> word_address{0};
   std::atomic<std::int32_t> cpu{-1};    ///< where it ran when it yielded last; -1: not known
   std::atomic<std::int64_t> cpu_ns{0};  ///< when that was, by monotonic_ns()
-  alignas(128) std::byte rest[128];
+  /// In a line of its own, at which waiting peers look: where it gives its core away just now, its
+  /// CPU and 1; else 0. A hint: threads of one rank do not wait for each other to write it.
+  alignas(128) std::atomic<std::uint32_t> yields_on{0};
 };
 static_assert(sizeof(Cell) == 512);
 

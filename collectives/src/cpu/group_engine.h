@@ -287,6 +287,7 @@ class GroupEngine : public GroupListener,
   std::optional<BoardLine> shown_since(int rank, const Fingerprint& ours);
   const Card& card(int rank) const;
   int global_rank(int rank) const { return card(rank).global_rank; }
+  int world_rank_of(int rank) const { return spec_.world_ranks[static_cast<std::size_t>(rank)]; }
   std::optional<int> group_rank(int world_rank) const;
 
   bool spin(const Operation& operation);

@@ -25,9 +25,26 @@ int OwnCpu::tell() {
 }
 
 bool OwnCpu::waits_on(const Cell& cell, int cpu) const {
-  return cell.cpu.load(std::memory_order_relaxed) == cpu &&
-         looked_ns_.load(std::memory_order_relaxed) - cell.cpu_ns.load(std::memory_order_relaxed) <
-             kMomentNs;
+  return cell.cpu.load(std::memory_order_relaxed) == cpu && has_yielded(cell);
+}
+
+bool OwnCpu::has_yielded(const Cell& cell) const {
+  return looked_ns_.load(std::memory_order_relaxed) - cell.cpu_ns.load(std::memory_order_relaxed) <
+         kMomentNs;
+}
+
+void OwnCpu::leave_for_fewer(int cpu, const Counts& counts) {
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
+  std::size_t fewest = static_cast<std::size_t>(cpu);
+  for (std::size_t other = 0; other < counts.size(); ++other)
+    if (CPU_ISSET(other, &allowed) && counts[other] < counts[fewest]) fewest = other;
+  if (counts[fewest] + 2 > counts[static_cast<std::size_t>(cpu)]) return;
+  cpu_set_t there;
+  CPU_ZERO(&there);
+  CPU_SET(fewest, &there);
+  if (::sched_setaffinity(0, sizeof(there), &there) == 0)
+    static_cast<void>(::sched_setaffinity(0, sizeof(allowed), &allowed));
 }
 
 /// A hint: where the kernel does not allow it, the rank stays.

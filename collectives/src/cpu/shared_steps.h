@@ -77,6 +77,8 @@ class SharedSteps {
     take_all(plan, meeting, 0, payload_of);
     return true;
   }
+  /// For whom take_posts() waits, of a plan of one step.
+  int awaited() const { return seen_; }
   bool shown() const { return shown_; }
   /// A peer's post says that messages bring its parts, or that they are not as long as expected.
   bool has_other_parcels() const { return has_other_parcels_; }

@@ -69,12 +69,23 @@ class Looks {
     world_.pause(look_);
     return ++look_ < most_;
   }
+  /// The same of a wait for that rank, which waits for nobody. Where ranks share cores, this one
+  /// keeps its core for moments while that one can come on beside it.
+  bool again_for(int world_rank, ShortCall* call) {
+    if (crowding_ == Crowding::crowded && polls_ < kShortLooks && !world_.wants_core(world_rank)) {
+      ++polls_;
+      pause_between_looks(0, Crowding::alone);
+      return true;
+    }
+    return again(call);
+  }
 
  private:
   World& world_;
   const Crowding crowding_;
   const int most_;
   int look_ = 0;
+  int polls_ = 0;  ///< of those without a yield
   bool yields_ = false;
   Deadline yields_end_ = Deadline::never();
 };
@@ -109,6 +120,7 @@ inline bool GroupEngine::take_now(const Plan& plan, SharedSteps& steps, std::uin
   // Before the peers see this rank come: in a trace nobody ends before all have begun.
   const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
   ShortCall* const call = plan.collective().short_call;
+  const bool goes_one_way = plan.is_one_way() && plan.steps() == 1;
   try {
     Looks left = Looks::of_a_collective(*world_, has_connections());
     while (!steps.show_post(plan, meeting(Lane::prompt), Meeting::Room::halfway,
@@ -125,7 +137,9 @@ inline bool GroupEngine::take_now(const Plan& plan, SharedSteps& steps, std::uin
         record.passed(number);
         return true;
       }
-    } while (!steps.has_other_parcels() && left.again(call));
+    } while (
+        !steps.has_other_parcels() &&
+        (goes_one_way ? left.again_for(world_rank_of(steps.awaited()), call) : left.again(call)));
   } catch (const Disagreement&) {
     // The Operation below finds the disagreement again and reports it.
   } catch (const EarlierDisagreement&) {

@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -379,10 +380,34 @@ std::optional<Offset> World::reuse_table(std::size_t bytes) {
   return std::nullopt;
 }
 
-void World::leave_shared_cpu(int look) {
+namespace {
+/// As Cell::yields_on. With restartable sequences the kernel keeps the number in the thread's
+/// memory.
+std::uint32_t mark_of_this_cpu() {
+  return static_cast<std::uint32_t>(::sched_getcpu() + 1);
+}
+}  // namespace
+
+void World::yield_core(int look) {
   constexpr int kLooksPerQuestion = 16;
-  if (crowding_ == Crowding::alone && look % kLooksPerQuestion == 0)
-    own_cpu_.leave_if_shared([this](int rank) { return shares_memory(rank); });
+  if (look % kLooksPerQuestion == 0) {
+    const auto shares = [this](int rank) { return shares_memory(rank); };
+    if (crowding_ == Crowding::alone)
+      own_cpu_.leave_if_shared(shares);
+    else
+      own_cpu_.leave_if_crowded(size(), shares);
+  }
+  std::atomic<std::uint32_t>& yields_on = door_.commons().cell(rank_).yields_on;
+  yields_on.store(mark_of_this_cpu(), std::memory_order_relaxed);
+  ::sched_yield();
+  yields_on.store(0, std::memory_order_relaxed);
+}
+
+bool World::wants_core(int world_rank) const {
+  const Cell& of_peer = cell(world_rank);
+  if (of_peer.doorbell.sleepers.load(std::memory_order_relaxed) != 0) return true;
+  const std::uint32_t yields_on = of_peer.yields_on.load(std::memory_order_relaxed);
+  return yields_on != 0 && yields_on == mark_of_this_cpu();
 }
 
 void World::retire(Retired retired) {

@@ -150,9 +150,12 @@ class World : public std::enable_shared_from_this<World> {
   /// Between two polls. @param look how often the caller has polled in vain
   void pause(int look) {
     if (yields_between_looks(look, crowding_)) [[unlikely]]
-      leave_shared_cpu(look);
+      return yield_core(look);
     pause_between_looks(look, crowding_);
   }
+  /// Whether that rank would come on if this one yielded, as far as can be seen: it has yielded on
+  /// this core, or sleeps. One that runs elsewhere comes on by itself. A hint.
+  bool wants_core(int world_rank) const;
   /// Which the ranks of this machine have together: the same on all of them.
   int cores() const { return cores_; }
   const CostTable& costs() const { return costs_; }
@@ -211,7 +214,7 @@ class World : public std::enable_shared_from_this<World> {
   void hear_again();
   void on_pending(int fd);
   /// Not in line: few waits are so long, and the short way is.
-  [[gnu::cold, gnu::noinline]] void leave_shared_cpu(int look);
+  [[gnu::cold, gnu::noinline]] void yield_core(int look);
   void on_control(int world_rank);
   void on_lost(int world_rank);
   void judge_losses();
