@@ -25,9 +25,15 @@ class LateMembers {
       // Asked first: what the peer posted before it left is seen below.
       if (!channels.has_left(peer)) continue;
       if (is_shown ? meeting_.has_come(peer) : meeting_.is_ahead(peer)) continue;
-      meeting_.compare_with_those_behind();
-      throw LeftError{peer};
+      report_left(peer);
     }
+  }
+
+  /// Of one that has left and will be missed. It may have made another call before.
+  /// @throws LeftError, Disagreement, EarlierDisagreement
+  [[noreturn]] void report_left(int peer) const {
+    meeting_.compare_with_those_behind();
+    throw LeftError{peer};
   }
 
   /// Who is behind may have made another call, and nothing more to come. As it compares when it

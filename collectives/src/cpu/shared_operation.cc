@@ -58,7 +58,7 @@ bool SharedOperation::step(GroupChannels& channels) {
     return void_by_ >= 0 ? peer == void_by_ : steps_.waits_for(peer, plan_, meeting_);
   };
   for (int peer = 0; peer < plan_.size(); ++peer)
-    if (channels.has_left(peer) && matters(peer)) throw LeftError{peer};
+    if (channels.has_left(peer) && matters(peer)) late_.report_left(peer);
   return false;
 }
 
