@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <type_traits>
 
 #include "arithmetic.h"
+#include "dtrun/base/blocked_signals.h"
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 #include "kernels/bf16_product.h"
@@ -46,16 +48,20 @@ struct Target {
   T kept = 0;
 };
 
-/// oneDNN's, in the calling thread alone; what the program has told OpenMP stays as it was.
+/// oneDNN's, in the calling thread alone; what the program has told OpenMP stays as it was. Its
+/// AVX-512 kernels (seen in 2.6.3) keep pointers below the stack's end, where a signal's frame
+/// overwrites them: so a signal waits for the product's end.
 void run_in_one_thread(const OneDnn& library, const MatrixView& a, const BlasOperand& left,
                        const MatrixView& b, const BlasOperand& right, const Target<float>& to) {
   const auto letter = [](const BlasOperand& side) { return side.runs == Runs::rows ? 'N' : 'T'; };
   const int before = library.max_threads();
   library.set_threads(1);
+  std::optional<base::BlockedSignals> blocked(base::BlockedSignals::Faults::taken);
   const int status = library.sgemm(letter(left), letter(right), a.rows, b.columns, a.columns,
                                    to.alpha, static_cast<const float*>(a.data), left.leading,
                                    static_cast<const float*>(b.data), right.leading, to.kept,
                                    to.data, to.distance);
+  blocked.reset();
   library.set_threads(before);
   if (status == 0) return;
   throw base::Error(base::ErrorCode::kUnavailable,

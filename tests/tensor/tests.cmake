@@ -26,7 +26,7 @@ target_link_libraries(dtrun_simulated_cuda
   PUBLIC dtrun_test_support dtrun::tensor PRIVATE GTest::gtest dtrun_flags)
 
 dtrun_test(tensor/tests LINKS dtrun_simulated_cuda dtrun_tensor_goldens
-  SOURCES attention half dtype shape view copy literal reduce_kernel ops random caching_allocator cuda_stream device_families device_map device_operations dlpack npy safetensors printing golden_ops map_loop operator_golden optimizer pointwise reduction row_formulas rows strided strided_layout thread_pool host_memory vector_registers)
+  SOURCES attention half dtype shape view copy literal reduce_kernel ops random caching_allocator cuda_stream device_families device_map device_operations dlpack npy safetensors printing signals golden_ops map_loop operator_golden optimizer pointwise reduction row_formulas rows strided strided_layout thread_pool host_memory vector_registers)
 target_include_directories(tensor_tests SYSTEM PRIVATE ${OPENBLAS_INCLUDE_DIR})
 # The kernels that ask which vector registers they may use, once more with fewer: so one machine tests the narrower variants,
 # too; but not what the loader chooses (multiversion.h).
