@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <type_traits>
 
 #include "arithmetic.h"
@@ -56,12 +55,11 @@ void run_in_one_thread(const OneDnn& library, const MatrixView& a, const BlasOpe
   const auto letter = [](const BlasOperand& side) { return side.runs == Runs::rows ? 'N' : 'T'; };
   const int before = library.max_threads();
   library.set_threads(1);
-  std::optional<base::BlockedSignals> blocked(base::BlockedSignals::Faults::taken);
+  const base::BlockedSignals blocked(base::BlockedSignals::Faults::taken);
   const int status = library.sgemm(letter(left), letter(right), a.rows, b.columns, a.columns,
                                    to.alpha, static_cast<const float*>(a.data), left.leading,
                                    static_cast<const float*>(b.data), right.leading, to.kept,
                                    to.data, to.distance);
-  blocked.reset();
   library.set_threads(before);
   if (status == 0) return;
   throw base::Error(base::ErrorCode::kUnavailable,

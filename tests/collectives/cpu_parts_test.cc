@@ -236,7 +236,6 @@ TEST(RankRecordTest, AShortOperationHasEndedWhenItIsOver) {
   }
 }
 
-// Groups of one name, calls of one line: what is told once of many calls is told of the right ones.
 // Whatever the batch's order, others are told of the receive in which the rank waits.
 TEST(RankRecordTest, ABatchThatWaitsIsShownInItsReceive) {
   const auto page = std::make_shared<rendezvous::JobPage>(rendezvous::JobPage::create(1));
@@ -292,6 +291,7 @@ TEST(RankRecordTest, ThePageShowsWhoOfAnotherNodeWaitsFirst) {
   EXPECT_FALSE(shown().has_value());
 }
 
+// Groups of one name, calls of one line: what is told once of many calls is told of the right ones.
 TEST(RankRecordTest, EachEntrySaysWhatItsCallSaid) {
   const auto page = std::make_shared<rendezvous::JobPage>(rendezvous::JobPage::create(1));
   RankRecord record(page, 0);

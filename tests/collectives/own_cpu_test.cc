@@ -24,18 +24,36 @@ class OwnCpuTest : public ::testing::Test {
   /// they look once more. @param seen of the first one's CPU, whether it was so
   template <typename Seen>
   void until_seen(Seen seen) {
+    until_over([&](bool& is_over) {
+      OwnCpu(commons_, 0).leave_if_shared(kAllShare);
+      const int first_cpu = commons_.cell(0).cpu.load();
+      ASSERT_GE(first_cpu, 0);
+      if (first_was_there_ != 0) commons_.cell(0).cpu_ns.store(first_was_there_);
+      OwnCpu(commons_, 1).leave_if_shared(kAllShare);
+      is_over = seen(first_cpu);
+    });
+  }
+  /// On a thread of its own each time.
+  template <typename Try>
+  void until_over(Try try_once) {
     int tries = 0;
     for (bool is_over = false; !is_over; ++tries) {
       ASSERT_LT(tries, 1000);
-      std::thread([&] {
-        OwnCpu(commons_, 0).leave_if_shared(kAllShare);
-        const int first_cpu = commons_.cell(0).cpu.load();
-        ASSERT_GE(first_cpu, 0);
-        if (first_was_there_ != 0) commons_.cell(0).cpu_ns.store(first_was_there_);
-        OwnCpu(commons_, 1).leave_if_shared(kAllShare);
-        is_over = seen(first_cpu);
-      }).join();
+      std::thread([&] { try_once(is_over); }).join();
     }
+  }
+  /// Where this thread's rank has looked on the first one's CPU, it has left that. Its affinity is
+  /// as before. @return whether it has looked there
+  bool has_left(const Cell& rank, int first_cpu) const {
+    const int now = ::sched_getcpu();
+    const bool had_one_cpu = rank.cpu.load() == first_cpu;
+    if (had_one_cpu) {
+      EXPECT_NE(now, first_cpu);
+    }
+    cpu_set_t after;
+    EXPECT_EQ(::sched_getaffinity(0, sizeof(after), &after), 0);
+    EXPECT_TRUE(CPU_EQUAL(&after, &allowed_));
+    return had_one_cpu;
   }
 
   cpu_set_t allowed_{};
@@ -44,17 +62,7 @@ class OwnCpuTest : public ::testing::Test {
 };
 
 TEST_F(OwnCpuTest, ARankSaysWhereItRunsAndTheHigherOneLeaves) {
-  until_seen([&](int first_cpu) {
-    const int now = ::sched_getcpu();
-    const bool had_one_cpu = commons_.cell(1).cpu.load() == first_cpu;
-    if (had_one_cpu) {
-      EXPECT_NE(now, first_cpu);
-    }
-    cpu_set_t after;
-    EXPECT_EQ(::sched_getaffinity(0, sizeof(after), &after), 0);
-    EXPECT_TRUE(CPU_EQUAL(&after, &allowed_));
-    return had_one_cpu;
-  });
+  until_seen([&](int first_cpu) { return has_left(commons_.cell(1), first_cpu); });
 }
 
 TEST_F(OwnCpuTest, WhereARankWasLongAgoIsNoReason) {
@@ -84,45 +92,29 @@ TEST_F(OwnCpuTest, ARankThatIsBoundToOneCpuStays) {
 
 TEST_F(OwnCpuTest, OfThreeRanksThatWaitOnOneCpuTheHighestLeaves) {
   const Commons commons = Commons::create(3);
-  int tries = 0;
-  for (bool is_over = false; !is_over; ++tries) {
-    ASSERT_LT(tries, 1000);
-    std::thread([&] {
-      OwnCpu(commons, 0).leave_if_crowded(3, kAllShare);
-      const int first_cpu = commons.cell(0).cpu.load();
-      commons.cell(1).cpu.store(first_cpu);
-      commons.cell(1).cpu_ns.store(commons.cell(0).cpu_ns.load());
-      commons.cell(2).cpu_ns.store(0);
-      OwnCpu(commons, 2).leave_if_crowded(3, kAllShare);
-      const int now = ::sched_getcpu();
-      // Else the kernel has moved the thread in between.
-      is_over = commons.cell(2).cpu.load() == first_cpu;
-      if (is_over) {
-        EXPECT_NE(now, first_cpu);
-      }
-      cpu_set_t after;
-      EXPECT_EQ(::sched_getaffinity(0, sizeof(after), &after), 0);
-      EXPECT_TRUE(CPU_EQUAL(&after, &allowed_));
-    }).join();
-  }
+  until_over([&](bool& is_over) {
+    OwnCpu(commons, 0).leave_if_crowded(3, kAllShare);
+    const int first_cpu = commons.cell(0).cpu.load();
+    commons.cell(1).cpu.store(first_cpu);
+    commons.cell(1).cpu_ns.store(commons.cell(0).cpu_ns.load());
+    commons.cell(2).cpu_ns.store(0);
+    OwnCpu(commons, 2).leave_if_crowded(3, kAllShare);
+    is_over = has_left(commons.cell(2), first_cpu);
+  });
 }
 
 TEST_F(OwnCpuTest, ACpuWithOneRankLessIsNoReason) {
   const Commons commons = Commons::create(3);
-  int tries = 0;
-  for (bool is_over = false; !is_over; ++tries) {
-    ASSERT_LT(tries, 1000);
-    std::thread([&] {
-      OwnCpu(commons, 0).leave_if_crowded(3, kAllShare);
-      const int first_cpu = commons.cell(0).cpu.load();
-      int other = 0;
-      while (other == first_cpu || !CPU_ISSET(static_cast<std::size_t>(other), &allowed_)) ++other;
-      commons.cell(1).cpu.store(other);
-      commons.cell(1).cpu_ns.store(commons.cell(0).cpu_ns.load());
-      OwnCpu(commons, 2).leave_if_crowded(3, kAllShare);
-      is_over = commons.cell(2).cpu.load() == first_cpu && ::sched_getcpu() == first_cpu;
-    }).join();
-  }
+  until_over([&](bool& is_over) {
+    OwnCpu(commons, 0).leave_if_crowded(3, kAllShare);
+    const int first_cpu = commons.cell(0).cpu.load();
+    int other = 0;
+    while (other == first_cpu || !CPU_ISSET(static_cast<std::size_t>(other), &allowed_)) ++other;
+    commons.cell(1).cpu.store(other);
+    commons.cell(1).cpu_ns.store(commons.cell(0).cpu_ns.load());
+    OwnCpu(commons, 2).leave_if_crowded(3, kAllShare);
+    is_over = commons.cell(2).cpu.load() == first_cpu && ::sched_getcpu() == first_cpu;
+  });
 }
 
 }  // namespace

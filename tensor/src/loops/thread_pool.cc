@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "dtrun/base/blocked_signals.h"
 #include "dtrun/base/cpu_list.h"
 #include "dtrun/base/cpu_quota.h"
 #include "dtrun/base/env.h"
@@ -125,16 +125,13 @@ ThreadPool::ThreadPool(int threads)
       spins_(static_cast<std::size_t>(threads) <= base::allowed_cpus().size() ? kSpins : 0),
       shares_(static_cast<std::size_t>(threads)) {
   // Signals are left to the program's own threads.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const base::BlockedSignals blocked;
   try {
     for (std::size_t own = 1; own < shares_.size(); ++own)
       workers_.emplace_back([this, own] { work(own); });
   } catch (const std::system_error&) {
     // A thread that cannot be started is no error: results do not depend on the number of threads.
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 ThreadPool::~ThreadPool() {
