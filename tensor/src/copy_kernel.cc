@@ -14,15 +14,33 @@ DTRUN_MULTIVERSION void convert_run(To* target, const From* source, std::int64_t
   for (std::int64_t i = 0; i < count; ++i) target[i] = convert_element<To>(source[i]);
 }
 
+/// Of pairs that few convert between: one version of them is compiled.
+template <typename To, typename From>
+void convert_rare_run(To* target, const From* source, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) target[i] = convert_element<To>(source[i]);
+}
+template <typename To, typename From, typename T>
+constexpr bool kHas = std::is_same_v<To, T> || std::is_same_v<From, T>;
+template <typename To, typename From>
+constexpr bool kAreIntegers =
+    std::is_integral_v<ComputeType<To>>&& std::is_integral_v<ComputeType<From>>;
+template <typename To, typename From>
+constexpr bool kIsRare = kHas<To, From, std::int16_t> ||
+                         (kHas<To, From, std::int8_t> && kAreIntegers<To, From>);
+
 template <typename To, typename From>
 void convert_row(char* const* operands, const std::int64_t* strides, std::int64_t count) {
   char* target = operands[0];
   const char* source = operands[1];
   if (strides[0] == sizeof(To) && strides[1] == sizeof(From)) {
+    To* const to = reinterpret_cast<To*>(target);
+    const From* const from = reinterpret_cast<const From*>(source);
     if constexpr (std::is_same_v<To, From>) {
-      std::memcpy(target, source, static_cast<std::size_t>(count) * sizeof(To));
+      std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(To));
+    } else if constexpr (kIsRare<To, From>) {
+      convert_rare_run(to, from, count);
     } else {
-      convert_run(reinterpret_cast<To*>(target), reinterpret_cast<const From*>(source), count);
+      convert_run(to, from, count);
     }
     return;
   }

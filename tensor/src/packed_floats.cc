@@ -20,9 +20,9 @@ template <typename T>
 constexpr std::int64_t kPanelOf = 64 / sizeof(T);  ///< columns: two vectors
 constexpr std::int64_t kGroup = 6;                 ///< rows
 constexpr std::int64_t kChunk = 256;               ///< of k
-constexpr std::int64_t kMostRows = 96;             ///< of a block
-constexpr std::int64_t kMostColumns = 1024;        ///< packed at once
-constexpr std::int64_t kTogether = 32;             ///< rows that a thread packs
+constexpr std::int64_t kMostBlockRows = 96;
+constexpr std::int64_t kMostColumns = 1024;  ///< packed at once
+constexpr std::int64_t kTogether = 32;       ///< rows that a thread packs
 
 std::int64_t parts(std::int64_t count, std::int64_t each) {
   return (count + each - 1) / each;
@@ -92,7 +92,7 @@ class LeftBlock {
       : a_(a),
         operand_(blas_operand(a)),
         in_groups_(operand_.runs == Runs::columns),
-        room_(kMostRows * kChunk * sizeof(T)) {}
+        room_(kMostBlockRows * kChunk * sizeof(T)) {}
 
   void choose(std::int64_t row, std::int64_t rows, std::int64_t k, std::int64_t length) {
     rows_ = rows;
@@ -201,7 +201,7 @@ class PackedProduct {
   /// As many that up to eight threads have the same work.
   std::int64_t count_blocks() const {
     constexpr std::int64_t kBlocks = 8;
-    return std::min(parts(a_.rows, kGroup), kBlocks * parts(a_.rows, kBlocks * kMostRows));
+    return std::min(parts(a_.rows, kGroup), kBlocks * parts(a_.rows, kBlocks * kMostBlockRows));
   }
   /// Blocks have whole groups, and differ by one at the most.
   std::int64_t first_row(std::int64_t block, std::int64_t blocks) const {
@@ -233,7 +233,7 @@ class PackedProduct {
 
   void multiply_narrow(const LeftBlock<T>& left, TileProduct<T> tile, std::int64_t rows,
                        std::int64_t width) const {
-    alignas(64) T sums[kMostRows * kPanel];
+    alignas(64) T sums[kMostBlockRows * kPanel];
     T* const result = tile.result;
     const bool is_fresh = tile.sum == TileSum::fresh;
     tile.result = sums;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "arithmetic.h"
 #include "dtrun/base/check.h"
@@ -16,12 +17,12 @@ namespace {
 /// A block of accumulators of any type stays in the first-level cache.
 constexpr std::int64_t kBlock = 1024;
 
-/// A is T, or T's compute type.
+/// output may be a or b. A is T, or float where T is a half type.
 template <typename Op, typename A, typename T>
-DTRUN_MULTIVERSION void accumulate(A* accumulator, const T* input, std::int64_t count) {
+DTRUN_MULTIVERSION void combine_pair(A* output, const A* a, const T* b, std::int64_t count) {
+  DTRUN_INDEPENDENT_ROUNDS
   for (std::int64_t i = 0; i < count; ++i) {
-    accumulator[i] =
-        Element<A>::store(Op::apply(Element<A>::load(accumulator[i]), Element<T>::load(input[i])));
+    output[i] = Element<A>::store(Op::apply(Element<A>::load(a[i]), Element<T>::load(b[i])));
   }
 }
 
@@ -30,39 +31,55 @@ DTRUN_MULTIVERSION void convert(To* target, const From* source, std::int64_t cou
   for (std::int64_t i = 0; i < count; ++i) target[i] = convert_element<To>(source[i]);
 }
 
-/// Half types accumulate in float, the others as they are.
-template <typename T>
-using Accumulator = std::conditional_t<std::is_same_v<ComputeType<T>, float>, float, T>;
-
 template <typename Op, typename T>
 void combine_elements(void* accumulator, const void* input, std::int64_t count) {
-  accumulate<Op>(static_cast<T*>(accumulator), static_cast<const T*>(input), count);
+  T* const to = static_cast<T*>(accumulator);
+  combine_pair<Op>(to, to, static_cast<const T*>(input), count);
 }
 
-/// Two inputs need no accumulators.
+template <typename T>
+constexpr bool kIsHalf = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
+
+/// Of a block: half types in float, and rounded once, not after each input.
 template <typename Op, typename T>
-DTRUN_MULTIVERSION void combine_pair(T* output, const T* a, const T* b, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    output[i] = Element<T>::store(Op::apply(Element<T>::load(a[i]), Element<T>::load(b[i])));
+void combine_halves(T* output, const void* const* inputs, int n, std::int64_t start,
+                    std::int64_t count) {
+  float block[kBlock];
+  convert(block, static_cast<const T*>(inputs[0]) + start, count);
+  for (int k = 1; k < n; ++k) {
+    combine_pair<Op>(block, block, static_cast<const T*>(inputs[k]) + start, count);
   }
+  convert(output + start, block, count);
+}
+
+/// The same of a type that is its own accumulator.
+template <typename Op, typename T>
+void combine_block(T* output, const void* const* inputs, int n, std::int64_t start,
+                   std::int64_t count) {
+  const auto input = [&](int k) { return static_cast<const T*>(inputs[k]) + start; };
+  T block[kBlock];
+  combine_pair<Op>(block, input(0), input(1), count);
+  for (int k = 2; k < n - 1; ++k) combine_pair<Op>(block, block, input(k), count);
+  combine_pair<Op>(output + start, block, input(n - 1), count);
 }
 
 template <typename Op, typename T>
 void combine_all_elements(void* output, const void* const* inputs, int n, std::int64_t count) {
-  if (n == 2) {
-    return combine_pair<Op>(static_cast<T*>(output), static_cast<const T*>(inputs[0]),
-                            static_cast<const T*>(inputs[1]), count);
+  T* const to = static_cast<T*>(output);
+  if (n == 1) {
+    std::memmove(to, inputs[0], static_cast<std::size_t>(count) * sizeof(T));
+    return;
   }
-  // Block by block, so that accumulators of another type than T need no memory of the output's
-  // size. Half types are rounded once, at the end, and not after each input.
-  Accumulator<T> block[kBlock];
+  if (n == 2)
+    return combine_pair<Op>(to, static_cast<const T*>(inputs[0]), static_cast<const T*>(inputs[1]),
+                            count);
   for (std::int64_t start = 0; start < count; start += kBlock) {
     const std::int64_t length = std::min(kBlock, count - start);
-    convert(block, static_cast<const T*>(inputs[0]) + start, length);
-    for (int k = 1; k < n; ++k) {
-      accumulate<Op>(block, static_cast<const T*>(inputs[k]) + start, length);
+    if constexpr (kIsHalf<T>) {
+      combine_halves<Op>(to, inputs, n, start, length);
+    } else {
+      combine_block<Op>(to, inputs, n, start, length);
     }
-    convert(static_cast<T*>(output) + start, block, length);
   }
 }
 
@@ -75,12 +92,24 @@ template <typename Op>
 constexpr bool kIsBitwise =
     std::is_same_v<Op, BitAnd> || std::is_same_v<Op, BitOr> || std::is_same_v<Op, BitXor>;
 
+// Bits know no elements.
+template <typename Op, std::int64_t kSize>
+void combine_bytes(void* accumulator, const void* input, std::int64_t count) {
+  combine_elements<Op, std::uint8_t>(accumulator, input, count * kSize);
+}
+template <typename Op, std::int64_t kSize>
+void combine_all_bytes(void* output, const void* const* inputs, int n, std::int64_t count) {
+  combine_all_elements<Op, std::uint8_t>(output, inputs, n, count * kSize);
+}
+
 template <typename Op>
 Kernels kernels_for(DType dtype) {
   return dispatch(dtype, [](auto tag) -> Kernels {
     using T = typename decltype(tag)::Type;
     if constexpr (kIsBitwise<Op> && std::is_floating_point_v<ComputeType<T>>) {
       return {};
+    } else if constexpr (kIsBitwise<Op> && !std::is_same_v<T, Boolean>) {
+      return {&combine_bytes<Op, sizeof(T)>, &combine_all_bytes<Op, sizeof(T)>};
     } else {
       return {&combine_elements<Op, T>, &combine_all_elements<Op, T>};
     }
@@ -214,7 +243,7 @@ void average_all(DType dtype, void* output, const void* const* inputs, int n, st
     widen(dtype, sums, static_cast<const char*>(inputs[0]) + offset, length);
     for (int k = 1; k < n; ++k) {
       widen(dtype, terms, static_cast<const char*>(inputs[k]) + offset, length);
-      accumulate<Add>(sums, terms, length);
+      combine_pair<Add>(sums, sums, terms, length);
     }
     divide_elements(sums, length, divisor);
     narrow(dtype, static_cast<char*>(output) + offset, sums, length);

@@ -48,10 +48,24 @@ void fold_elements(const LocalTensor& target, const LocalTensor& source,
   if (target.numel() == 0) return;
   const FoldLayout layout = fold_layout(source, reduced);
   if (is_rare_fold(fold)) return run_rare_fold(target, source, layout, fold, numbers);
-  dispatch(source.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::Type;
-    run_fold<FoldElements<T>>(target, source, layout, number_fold<FoldType<T>>(fold, numbers));
-  });
+  const auto run = [&]<typename Source>(TypeTag<Source>) {
+    using A = typename Source::Number;
+    run_fold<Source>(target, source, layout, number_fold<A>(fold, numbers));
+  };
+  switch (source.dtype()) {
+    case DType::f64:
+      return run(TypeTag<FoldElements<double>>{});
+    case DType::f32:
+      return run(TypeTag<FoldElements<float>>{});
+    case DType::f16:
+      return run(TypeTag<FoldElements<Float16>>{});
+    case DType::bf16:
+      return run(TypeTag<FoldElements<BFloat16>>{});
+    case DType::i64:
+      return run(TypeTag<FoldElements<std::int64_t>>{});
+    default:
+      return run(TypeTag<AnyFoldElements<std::int64_t>>{});
+  }
 }
 
 }  // namespace dtrun::tensors::cuda

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "dtrun/tensor/cuda.h"
+#include "dtrun/tensor/cuda_stream.h"
 
 namespace dtrun::tensors::cuda {
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <type_traits>
 
 #include "cuda/for_each.h"
@@ -49,9 +48,9 @@ __global__ void __launch_bounds__(kThreads) for_each_team_kernel(Body body, std:
 
 template <typename Body>
 void run_teams_on_host(const void* body, std::int64_t count) {
-  const auto shared = std::make_unique<typename Body::Shared>();
+  typename Body::Shared shared;
   for (std::int64_t i = 0; i < count; ++i) {
-    (*static_cast<const Body*>(body))(Team<typename Body::Shared>(*shared, i), i);
+    (*static_cast<const Body*>(body))(Team<typename Body::Shared>(shared, i), i);
   }
 }
 

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "dtrun/tensor/cuda.h"
+#include "dtrun/tensor/cuda_stream.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/reduce_kernel.h"
 #include "formulas/line.h"

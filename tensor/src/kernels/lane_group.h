@@ -53,12 +53,12 @@ template <int kBytes>
 DTRUN_INLINED void raise(LaneGroup<float, kBytes>& group) {
   typedef std::uint32_t Bits __attribute__((vector_size(kBytes)));
   using Vector = typename LaneGroup<float, kBytes>::Vector;
-  constexpr float kRound = 0x1.8p23f;
+  constexpr float kRounder = 0x1.8p23f;
 #pragma GCC unroll 8
   for (int v = 0; v < LaneGroup<float, kBytes>::kVectors; ++v) {
     const Vector x = group.part[v];
-    const Vector shifted = x * 1.44269504f + kRound;
-    const Vector whole = shifted - kRound;
+    const Vector shifted = x * 1.44269504f + kRounder;
+    const Vector whole = shifted - kRounder;
     const Vector upper = x - whole * 0x1.62e4p-1f;
     const Vector rest = upper - whole * 0x1.7f7d1cp-20f;
     Vector power = 0x1.6c5f3ep-10f * rest + 0x1.1239dep-7f;
