@@ -234,8 +234,7 @@ bench::Report report_of(const Contender& contender, const Options& options) {
                          .ranks = report.ranks,
                          .measured = {}};
     row.measured.mean = row.measured.p50 = median(found->second.medians);
-    if (const double bound = median(found->second.bounds); bound > 0)
-      row.copy_bandwidth = bench::bytes_moved(row.call, report.ranks) / (bound * 1e-6);
+    row.bound = median(found->second.bounds);
     report.rows.push_back(row);
   }
   return report;

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <thread>
 
-#include "bench/copy_bandwidth.h"
+#include "bench/copy_bound.h"
 #include "bench/measurement.h"
 
 namespace dtrun::bench {
@@ -27,15 +27,6 @@ inline void bind_to_core(const Contender& contender, std::string_view how) {
   CPU_ZERO(&set);
   CPU_SET(static_cast<std::size_t>(contender.rank() % cores), &set);
   if (::sched_setaffinity(0, sizeof(set), &set) != 0) std::perror("bind to a core");
-}
-
-/// Collective. How long the ranks copy what the call moves, in microseconds: the bound of
-/// dtrun-bench. @return 0 below 1 MiB, and on all ranks but 0
-inline double copy_bound(Contender& contender, const Call& call) {
-  const int ranks = contender.size();
-  if (!has_bound(call, ranks)) return 0;
-  const double rate = copy_bandwidth(contender, size_in_bytes(call, ranks));
-  return rate > 0 ? bytes_moved(call, ranks) / rate * 1e6 : 0;
 }
 
 /// Arguments are triples: operation, bytes, samples; before them there may be a word of
@@ -57,10 +48,10 @@ inline int run_contender(Contender& contender, int argc, char** argv) {
     const Call call = call_of_size({.operation = operation}, bytes, contender.size());
     const Measurement measured =
         measure(contender, call, {.samples = samples, .warmup = samples / 10 + 2});
-    const double copied = copy_bound(contender, call);
+    const double bound = measured_copy_bound(contender, call);
     if (contender.rank() != 0) continue;
     std::printf("%s %llu %.4f %.4f %.4f %.4f\n", argv[i], bytes, measured.least, measured.p50,
-                measured.p99, copied);
+                measured.p99, bound);
     std::fflush(stdout);
     if (measured.wrong == 0) continue;
     std::fprintf(stderr, "%s of %llu bytes: %llu elements are wrong\n", argv[i], bytes,

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <sstream>
 
-#include "bench/copy_bandwidth.h"
+#include "bench/copy_bound.h"
 #include "bench/measurement.h"
 #include "bench/plot.h"
 #include "bench/report.h"
@@ -165,10 +165,8 @@ TEST_F(DtrunBenchTest, TheBoundIsToldFromOneMebibyteOn) {
   const boost::json::array both = rows("bound.json");
   ASSERT_EQ(both.size(), 2U);
   EXPECT_TRUE(both[0].at("bound_share").is_null());
-  // Each of two ranks reads and writes the whole, in the median time, of what they copy.
-  const double moved = 2 << 20;
-  const double share = moved / (both[1].at("copy_bandwidth").as_double() * 1e9) /
-                       (both[1].at("p50_us").as_double() * 1e-6);
+  const double share =
+      both[1].at("bound_us").as_double() / both[1].at("p50_us").to_number<double>();
   EXPECT_NEAR(both[1].at("bound_share").to_number<double>(), share, share * 0.01);
 }
 
@@ -554,7 +552,7 @@ TEST(BenchPlotTest, EachReportHasALineAndAName) {
       made.rows.push_back({.call = {.count = count},
                            .ranks = 2,
                            .measured = {.mean = time, .p50 = time},
-                           .copy_bandwidth = count > 2 ? 1e10 : 0});
+                           .bound = count > 2 ? 100.0 : 0});
     return made;
   };
   const std::vector<Report> two = {report("dtrun", 10), report("Open MPI", 20)};

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "bench/copy_bandwidth.h"
+#include "bench/copy_bound.h"
 
 namespace dtrun::bench {
 namespace {
@@ -83,17 +83,40 @@ TEST(NeighboursMemoryTest, WhereARankGetsNoneNobodyUsesIt) {
   });
 }
 
-TEST(NeighboursMemoryTest, RankZeroIsToldHowFastAllCopy) {
+TEST(CopyBoundTest, RankZeroIsToldHowFastAllCopy) {
   run_threads(2, [](ThreadContender& contender) {
-    const double rate = copy_bandwidth(contender, 1 << 20);
-    // Of any machine: between a megabyte and ten terabytes a second.
-    if (contender.rank() == 0) {
-      EXPECT_GT(rate, 1e6);
-      EXPECT_LT(rate, 1e13);
-    } else {
-      EXPECT_EQ(rate, 0);
+    const CopyBandwidth rates = copy_bandwidth(contender, 1 << 20);
+    for (const double rate : {rates.of_all, rates.of_one}) {
+      // Of any machine: between a megabyte and ten terabytes a second.
+      if (contender.rank() == 0) {
+        EXPECT_GT(rate, 1e6);
+        EXPECT_LT(rate, 1e13);
+      } else {
+        EXPECT_EQ(rate, 0);
+      }
     }
   });
+}
+
+/// Many ranks copy one after the other where there are few cores. If each counted its own time
+/// only, they would seem to be as fast as if each had a core.
+TEST(CopyBoundTest, RanksThatTakeTurnsAreNoFasterThanTheirCores) {
+  constexpr int kRanksOnACore = 8;
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  run_threads(kRanksOnACore * cores, [&](ThreadContender& contender) {
+    const CopyBandwidth rates = copy_bandwidth(contender, 1 << 20);
+    if (contender.rank() == 0) {
+      EXPECT_LT(rates.of_all, 2.0 * cores * rates.of_one);
+    }
+  });
+}
+
+TEST(CopyBoundTest, TheBusiestRankBoundsACallThatTheOthersCannotHelp) {
+  const Call call{.operation = Operation::gather, .count = 1 << 18};
+  const double bytes = bytes_moved(call, 4);
+  EXPECT_DOUBLE_EQ(copy_bound(call, 4, {.of_all = 4e9, .of_one = 1e9}), bytes / 1e3);
+  EXPECT_DOUBLE_EQ(copy_bound(call, 4, {.of_all = 4e9, .of_one = 8e9}), bytes / 4e3);
+  EXPECT_EQ(copy_bound(call, 4, {}), 0);
 }
 
 }  // namespace

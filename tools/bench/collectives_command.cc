@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <map>
 
-#include "bench/copy_bandwidth.h"
+#include "bench/copy_bound.h"
 #include "bench/joined_backends.h"
 #include "bench/plot.h"
 #include "dtrun/base/env.h"
@@ -192,7 +192,7 @@ std::vector<Call> calls_of(const CollectivesOptions& options, Call call, int ran
 ReportRow measured_row(const Call& call, Contender& contender, const Sampling& sampling) {
   const int ranks = contender.size();
   ReportRow row{.call = call, .ranks = ranks, .measured = measure(contender, call, sampling)};
-  if (has_bound(call, ranks)) row.copy_bandwidth = copy_bandwidth(contender, row.bytes());
+  row.bound = measured_copy_bound(contender, call);
   return row;
 }
 

@@ -166,4 +166,19 @@ double bytes_moved(const Call& call, int ranks) {
   return 0;
 }
 
+double bytes_of_busiest(const Call& call, int ranks) {
+  const double all = bytes_moved(call, ranks);
+  const double part = static_cast<double>(call.count * tensors::item_size(call.dtype));
+  switch (call.operation) {
+    case Operation::broadcast:
+      return ranks == 1 ? 0 : part;  // of each but the root
+    case Operation::gather:
+      return all;
+    case Operation::reduce:
+      return ranks == 1 ? 0 : part / 2;  // the root writes the result
+    default:
+      return all / ranks;
+  }
+}
+
 }  // namespace dtrun::bench

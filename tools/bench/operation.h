@@ -65,5 +65,7 @@ double bus_factor(Operation operation, int ranks);
 /// What all ranks together must at least copy, if each reads once what it needs and writes once
 /// what it keeps: a byte read and one written are one that is copied. 0 for one rank.
 double bytes_moved(const Call& call, int ranks);
+/// What the busiest rank must copy of them itself, as nobody writes another's memory.
+double bytes_of_busiest(const Call& call, int ranks);
 
 }  // namespace dtrun::bench

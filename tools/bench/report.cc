@@ -37,11 +37,11 @@ std::string json_row(const Report& report, const ReportRow& row) {
       "{}, \"type\": \"{}\", \"redop\": \"{}\", \"root\": {}, \"calls_per_sample\": {}, "
       "\"time_us\": "
       "{:.4f}, \"p50_us\": {:.4f}, \"p99_us\": {:.4f}, \"min_us\": {:.4f}, \"algbw\": {:.4f}, "
-      "\"busbw\": {:.4f}, \"wrong\": {}, \"copy_bandwidth\": {}, \"bound_share\": {}}}",
+      "\"busbw\": {:.4f}, \"wrong\": {}, \"bound_us\": {}, \"bound_share\": {}}}",
       operation_name(row.call.operation), report.backend, report.device, row.bytes(),
       row.call.count, words.type, words.reduction, words.root, m.calls, m.mean, m.p50, m.p99,
-      m.least, row.algbw(), row.busbw(), wrong_of(report, row, "null"),
-      number(row.copy_bandwidth / 1e9), number(row.share_of_bound()));
+      m.least, row.algbw(), row.busbw(), wrong_of(report, row, "null"), number(row.bound),
+      number(row.share_of_bound()));
 }
 
 std::string csv_row(const Report& report, const ReportRow& row) {
@@ -66,8 +66,7 @@ double ReportRow::busbw() const {
 }
 
 double ReportRow::share_of_bound() const {
-  if (copy_bandwidth <= 0 || measured.p50 <= 0) return 0;
-  return bytes_moved(call, ranks) / copy_bandwidth / (measured.p50 * 1e-6);
+  return measured.p50 > 0 ? bound / measured.p50 : 0;
 }
 
 std::uint64_t Report::wrong() const {

@@ -13,7 +13,7 @@ struct ReportRow {
   Call call;
   int ranks = 1;
   Measurement measured;
-  double copy_bandwidth = 0;  ///< bytes a second, of all ranks; 0: not measured
+  double bound = 0;  ///< microseconds (copy_bound.h); 0: not measured
 
   std::size_t bytes() const { return size_in_bytes(call, ranks); }
   double algbw() const;  ///< GB (10^9 bytes) a second, of the mean, as nccl-tests
