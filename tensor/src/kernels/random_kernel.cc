@@ -66,7 +66,7 @@ DTRUN_MULTIVERSION void philox_lanes(std::uint64_t* target, RandomKey key, std::
     const Vector factor0 = Vector{} + 0xD2511F53, factor1 = Vector{} + 0xCD9E8D57;    \
     for (std::int64_t l = 0; l < pairs; l += 2 * PAIRS) {                             \
       Vector word0[2], word1[2], word2[2], word3[2];                                  \
-      for (int v = 0; v < 2; ++v) {                                                   \
+      _Pragma("GCC unroll 2") for (int v = 0; v < 2; ++v) {                           \
         word0[v] = first_pair + static_cast<std::uint64_t>(l + v * PAIRS) + places;   \
         word1[v] = word0[v] >> 32;                                                    \
         word2[v] = key.stream + Vector{};                                             \
@@ -74,8 +74,8 @@ DTRUN_MULTIVERSION void philox_lanes(std::uint64_t* target, RandomKey key, std::
       }                                                                               \
       auto key0 = static_cast<std::uint32_t>(key.seed);                               \
       auto key1 = static_cast<std::uint32_t>(key.seed >> 32);                         \
-      for (int round = 0; round < 10; ++round) {                                      \
-        for (int v = 0; v < 2; ++v) {                                                 \
+      _Pragma("GCC unroll 10") for (int round = 0; round < 10; ++round) {             \
+        _Pragma("GCC unroll 2") for (int v = 0; v < 2; ++v) {                         \
           const Vector product0 = (Vector)MULTIPLY(word0[v], factor0);                \
           const Vector product1 = (Vector)MULTIPLY(word2[v], factor1);                \
           word0[v] = (product1 >> 32) ^ (word1[v] ^ std::uint64_t{key0});             \
@@ -86,7 +86,7 @@ DTRUN_MULTIVERSION void philox_lanes(std::uint64_t* target, RandomKey key, std::
         key0 += 0x9E3779B9;                                                           \
         key1 += 0xBB67AE85;                                                           \
       }                                                                               \
-      for (int v = 0; v < 2; ++v) {                                                   \
+      _Pragma("GCC unroll 2") for (int v = 0; v < 2; ++v) {                           \
         const Vector even = (word1[v] << 32) | (word0[v] & 0xffffffff);               \
         const Vector odd = (word3[v] << 32) | (word2[v] & 0xffffffff);                \
         const Vector first = __builtin_shufflevector(even, odd, FIRST);               \

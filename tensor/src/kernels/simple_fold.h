@@ -88,6 +88,7 @@ DTRUN_MULTIVERSION void add_rows(A* lane, const char* data, std::int64_t step, s
   DTRUN_INDEPENDENT_ROUNDS
   for (std::int64_t w = 0; w < width; ++w) {
     A folded = lane[w];
+#pragma GCC unroll 8
     for (int k = 0; k < kRows; ++k) folded = Op::apply(folded, Element<T>::load(row[k][w]));
     lane[w] = folded;
   }
