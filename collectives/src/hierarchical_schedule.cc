@@ -26,7 +26,10 @@ class Builder {
         if (machines_[machine][place] == shape.rank) {
           machine_ = static_cast<int>(machine);
           place_ = static_cast<int>(place);
+        } else if (machines_[machine][place] == shape.root) {
+          roots_machine_ = static_cast<int>(machine);
         }
+    if (shape.rank == shape.root) roots_machine_ = machine_;
   }
 
   Schedule make() {
@@ -164,8 +167,15 @@ class Builder {
   Chunk chunk_on(int machine, int place, const Chunk& piece) const {
     return shifted(chunk_of(piece.size(), members_of(machine), place), piece.begin);
   }
+  /// Of two machines the other one would send half of its elements, and as many results: so the
+  /// root's combines all. Among more the network to it would take the most.
+  bool roots_machine_combines() const { return shape_.kind == OpKind::reduce && machines() == 2; }
   /// Which machine combines what of a segment.
   Chunk part_of(const Segment& segment, int machine) const {
+    if (roots_machine_combines()) {
+      const std::int64_t begin = segment.range.begin;
+      return {begin, machine == roots_machine_ ? segment.range.end : begin};
+    }
     return shifted(chunk_of(segment.range.size(), machines(), machine), segment.range.begin);
   }
   void all_gather();
@@ -178,6 +188,7 @@ class Builder {
   const MachineLists& machines_;
   int machine_ = 0;
   int place_ = 0;
+  int roots_machine_ = 0;
   Schedule schedule_;
   // Of reductions: where the neighbours' elements and the other machines' parts arrive; this
   // machine's part, and the result. Of two pieces where one is sent while the next is combined.
@@ -191,7 +202,9 @@ class Builder {
 
 void Builder::reduction() {
   const std::int64_t count = shape_.input_counts[0];
-  const std::int64_t size = std::min(shared_piece(), std::max<std::int64_t>(count, 1));
+  // Each owner's share of a piece is sent at once.
+  const std::int64_t most = roots_machine_combines() ? shared_piece() / 2 : shared_piece();
+  const std::int64_t size = std::clamp<std::int64_t>(count, 1, std::max<std::int64_t>(most, 1));
   const std::int64_t pieces = (count + size - 1) / size;
   if (pieces == 0) return;
   const std::int64_t chunk = (size + local_size() - 1) / local_size();
