@@ -83,6 +83,12 @@ TransportCounters GroupCore::counters() const {
   return sum;
 }
 
+std::optional<std::int64_t> GroupCore::bytes_to_send(const PlannedCall& call) const {
+  const Backend* backend = backend_of(DeviceType::cpu);
+  if (backend == nullptr) return std::nullopt;
+  return backend->bytes_to_send(call);
+}
+
 std::vector<int> GroupCore::machines() const {
   const Backend* backend = backend_of(DeviceType::cpu);
   return backend == nullptr ? std::vector<int>() : backend->machines();

@@ -114,6 +114,7 @@ class GroupCore {
   void require_open(const char* call) const;
 
   TransportCounters counters() const;
+  std::optional<std::int64_t> bytes_to_send(const PlannedCall& call) const;
   CallMeter& meter() const { return *meter_; }
   /// The call is counted already.
   CallTimer timer_of(OpKind kind) const { return {meter_, kind}; }

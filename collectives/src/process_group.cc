@@ -123,6 +123,10 @@ TransportCounters ProcessGroup::counters() const {
   return core().counters();
 }
 
+std::optional<std::int64_t> ProcessGroup::bytes_to_send(const PlannedCall& call) const {
+  return core().bytes_to_send(call);
+}
+
 CallCounters ProcessGroup::call_counters() const {
   return {name(), rank(), size(), core().meter().counts()};
 }

@@ -33,7 +33,7 @@ if(NOT DTRUN_SANITIZE STREQUAL "")
 endif()
 dtrun_test(collectives/rank_tests LINKS dtrun_conformance dtrun_nccl_simulation dtrun_test_vectors PROCESSORS 2
   SOURCES abort call_counters commons_door conformance cpu_parts cpu_share crowd direct disagreement failure group_calls group_table kills lanes lifelines many_ranks monitored_barrier nccl_batch nccl_blocking nccl_conformance nccl_failure nccl_group nccl_record
-    nccl_state overlap own_cpu parcels process_group register_backend ring run_ahead shared_tensors short_messages shrink single_copy staged striped_channel subgroup tcp_channel vectors work ${gloo_tests} WITH ${gloo_files}
+    nccl_state overlap own_cpu parcels planned_bytes process_group register_backend ring run_ahead shared_tensors short_messages shrink single_copy staged striped_channel subgroup tcp_channel vectors work ${gloo_tests} WITH ${gloo_files}
   DEFINITIONS DTRUN_COLLECTIVE_KILLS=${kills} DTRUN_COLLECTIVE_KILL_SEED=1)
 if(DTRUN_LONG_TESTS AND DTRUN_SANITIZE STREQUAL "")
   dtrun_test(collectives/long_tests LINKS dtrun_rank_support PROCESSORS 2 LABEL long TIMEOUT 1200 COMPUTES SOURCES huge kills

@@ -18,7 +18,7 @@ using tensors::DType;
 
 namespace {
 
-std::vector<std::int64_t> counts_of(const std::vector<Buffer>& buffers) {
+std::vector<std::int64_t> counts_of(std::span<const Buffer> buffers) {
   std::vector<std::int64_t> counts;
   for (const Buffer& buffer : buffers) counts.push_back(buffer.count);
   return counts;
@@ -238,24 +238,30 @@ std::vector<int> CollectiveOperation::missing() const {
   return peers;
 }
 
+CollectiveShape shape_of(const CollectiveView& collective, int rank, const Situation& situation,
+                         Way way, const MachineLists& machines) {
+  const Fingerprint& print = collective.fingerprint;
+  return {.kind = collective.kind(),
+          .way = way,
+          .machines = &machines,
+          .part_bytes = part_item_size(print.dtype),
+          .rank = rank,
+          .size = situation.place.ranks,
+          .root = collective.root(),
+          .empty_parts = empty_parts_of(print),
+          .item_bytes = tensors::item_size(print.dtype),
+          .input_counts = counts_of(collective.inputs),
+          .output_counts = counts_of(collective.outputs)};
+}
+
 std::shared_ptr<Operation> make_collective_operation(const std::shared_ptr<GroupEngine>& engine,
                                                      Collective collective,
                                                      const Situation& situation, Way way,
                                                      const DeliverySteps* begun) {
-  const Fingerprint& print = collective.call.fingerprint;
-  const CollectiveShape shape{.kind = collective.kind(),
-                              .way = way,
-                              .machines = &engine->machine_lists(),
-                              .part_bytes = part_item_size(print.dtype),
-                              .rank = engine->spec().rank,
-                              .size = engine->size(),
-                              .root = collective.root(),
-                              .empty_parts = empty_parts_of(print),
-                              .item_bytes = tensors::item_size(print.dtype),
-                              .input_counts = counts_of(collective.inputs),
-                              .output_counts = counts_of(collective.outputs)};
+  Schedule schedule = make_schedule(
+      shape_of(collective.view(), engine->spec().rank, situation, way, engine->machine_lists()));
   return std::make_shared<CollectiveOperation>(engine, std::move(collective), situation, way,
-                                               make_schedule(shape), begun);
+                                               std::move(schedule), begun);
 }
 
 }  // namespace dtrun::collectives::cpu

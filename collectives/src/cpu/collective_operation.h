@@ -71,6 +71,10 @@ class CollectiveOperation : public Operation {
   std::vector<Receive> receives_;
 };
 
+/// What a schedule of that call depends on. Borrows the machines.
+CollectiveShape shape_of(const CollectiveView& collective, int rank, const Situation& situation,
+                         Way way, const MachineLists& machines);
+
 /// @param way parcels, messages, rounds, chunks or machines @param begun as CollectiveOperation's
 std::shared_ptr<Operation> make_collective_operation(const std::shared_ptr<GroupEngine>& engine,
                                                      Collective collective,

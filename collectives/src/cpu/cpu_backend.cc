@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "collective_operation.h"
+#include "dtrun/base/check.h"
+#include "planned_bytes.h"
 #include "point_to_point.h"
 #include "shared_operation.h"
 
@@ -165,6 +167,25 @@ bool CpuBackend::run_now(const CollectiveView& collective, base::Deadline::Durat
 
 void CpuBackend::reject(const Fingerprint& fingerprint, const base::Error& error) {
   engine_->reject(fingerprint, error);
+}
+
+std::optional<std::int64_t> CpuBackend::bytes_to_send(const PlannedCall& call) const {
+  std::vector<int> machines = engine_->machines();
+  int rank = engine_->spec().rank;
+  if (!call.members.empty()) {
+    std::vector<int> members;
+    for (const int member : call.members)
+      members.push_back(machines.at(static_cast<std::size_t>(member)));
+    const auto own = std::ranges::find(call.members, rank);
+    DT_CHECK(own != call.members.end());
+    rank = static_cast<int>(own - call.members.begin());
+    machines = std::move(members);
+  }
+  const World& world = *engine_->world();
+  PlannedPlace place = planned_place(rank, machines, world.cores());
+  place.crowding = world.crowding();
+  place.limits = world.costs().limits();
+  return static_cast<std::int64_t>(planned_bytes(call, place));
 }
 
 }  // namespace dtrun::collectives::cpu

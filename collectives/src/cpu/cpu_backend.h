@@ -35,6 +35,7 @@ class CpuBackend : public Backend {
   void reject(const Fingerprint& fingerprint, const base::Error& error) override;
   void abort(const base::Error& error) override { engine_->abort(error); }
   TransportCounters counters() const override { return engine_->counters(); }
+  std::optional<std::int64_t> bytes_to_send(const PlannedCall& call) const override;
   std::shared_ptr<tensors::HostAllocator> shared_memory() override {
     engine_->require_own_process();
     return engine_->world()->tensor_heap();

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +28,12 @@ class MeshLine {
   /// outside
   const ProcessGroup& group() {
     return is_made_.load(std::memory_order_acquire) ? group_ : made_group();
+  }
+  /// ProcessGroup's, of the line's group, which need not be made. Not collective. Thread-safe.
+  std::optional<std::int64_t> bytes_to_send(collectives::PlannedCall call) const {
+    if (is_made_.load(std::memory_order_acquire)) return group_.bytes_to_send(call);
+    call.members = ranks_;
+    return parent_.bytes_to_send(call);
   }
 
  private:

@@ -42,6 +42,12 @@ class PlannedBackend : public Backend {
   void reject(const collectives::Fingerprint&, const Error&) override {}
   void abort(const Error&) override {}
   collectives::TransportCounters counters() const override { return {}; }
+  std::optional<std::int64_t> bytes_to_send(const collectives::PlannedCall& call) const override {
+    if (call.members.empty()) return collectives::bytes_on_one_machine(call, rank_, size_);
+    const auto own = std::ranges::find(call.members, rank_);
+    return collectives::bytes_on_one_machine(call, static_cast<int>(own - call.members.begin()),
+                                             static_cast<int>(call.members.size()));
+  }
   void shutdown() override {}
 
  private:

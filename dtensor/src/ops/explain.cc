@@ -9,6 +9,7 @@
 #include "dtrun/dtensor/autograd/random_state.h"
 #include "mesh/crossing.h"
 #include "mesh/mesh_body.h"
+#include "move/carried.h"
 #include "move/cause.h"
 #include "move/move_observer.h"
 #include "plan/explained_route.h"
@@ -28,10 +29,17 @@ PlanQuestion question_on(const DeviceMesh& mesh, const Shape& shape, DType dtype
           .coordinate = mesh.coordinate_of(std::max(0, mesh.rank()))};
 }
 
+PlanExplanation explained_on(const DeviceMesh& mesh, const Shape& shape, DType dtype,
+                             const Layout& from, const Layout& to) {
+  PlanExplanation explanation = explain_plan(question_on(mesh, shape, dtype, from, to));
+  explanation.carried = bytes_to_carry(mesh, shape, dtype, explanation.chosen.plan());
+  return explanation;
+}
+
 ExplainedArgument argument_on(const DeviceMesh& mesh, const Meta& meta, const Layout& from,
                               const Layout& to) {
   ExplainedArgument argument{meta.shape, meta.dtype, from, to, {}};
-  if (from != to) argument.way = explain_plan(question_on(mesh, meta.shape, meta.dtype, from, to));
+  if (from != to) argument.way = explained_on(mesh, meta.shape, meta.dtype, from, to);
   return argument;
 }
 
@@ -205,7 +213,7 @@ class Rehearsal : public MoveObserver, public ChoiceObserver {
 PlanExplanation explain(const Tensor& x, const Placements& placements, const ShardOrder& order) {
   const DeviceMesh mesh = x.device_mesh();
   const Layout to = make_layout(x.shape(), mesh.shape(), placements, order);
-  return explain_plan(question_on(mesh, x.shape(), x.dtype(), x.spec().layout(), to));
+  return explained_on(mesh, x.shape(), x.dtype(), x.spec().layout(), to);
 }
 
 CallsExplanation explain(const std::function<void()>& function) {

@@ -44,6 +44,12 @@ std::string steps_text(const ExplainedArgument& argument) {
   return text;
 }
 
+/// "48 bytes", and what its transports send where that is another number.
+std::string bytes_text(std::int64_t sent, std::int64_t carried) {
+  return grouped_digits(sent) + " bytes" +
+         (carried == sent ? "" : " (" + grouped_digits(carried) + " by its transports)");
+}
+
 /// "[R, S(1)] by all_to_all along tp: 48 bytes, 3.0 us".
 std::string way_text(const ExplainedArgument& argument) {
   if (argument.blocks)
@@ -52,7 +58,7 @@ std::string way_text(const ExplainedArgument& argument) {
            duration_text(argument.cost().seconds);
   if (!argument.way && !argument.crossing && !argument.entry) return "as it is";
   return "to " + argument.wanted.to_string() + " by " + steps_text(argument) + ": " +
-         grouped_digits(argument.traffic().sent) + " bytes, " +
+         bytes_text(argument.traffic().sent, argument.carried()) + ", " +
          duration_text(argument.cost().seconds);
 }
 
@@ -179,6 +185,10 @@ Traffic ExplainedArgument::traffic() const {
   return way ? way->chosen.traffic : Traffic();
 }
 
+std::int64_t ExplainedArgument::carried() const {
+  return way && way->carried ? *way->carried : traffic().sent;
+}
+
 int CallsExplanation::collectives() const {
   int count = 0;
   for (const ExplainedCall& call : calls) {
@@ -191,6 +201,14 @@ std::int64_t CallsExplanation::bytes_sent() const {
   std::int64_t bytes = 0;
   for (const ExplainedCall& call : calls) {
     for (const ExplainedArgument& argument : call.arguments) bytes += argument.traffic().sent;
+  }
+  return bytes;
+}
+
+std::int64_t CallsExplanation::bytes_carried() const {
+  std::int64_t bytes = 0;
+  for (const ExplainedCall& call : calls) {
+    for (const ExplainedArgument& argument : call.arguments) bytes += argument.carried();
   }
   return bytes;
 }
@@ -208,8 +226,8 @@ std::string CallsExplanation::to_string() const {
   for (const ExplainedCall& call : calls) text += call_text(call) + "\n";
   const int count = collectives();
   return text + std::to_string(count) + " collective" + (count == 1 ? "" : "s") +
-         ". This rank sends " + grouped_digits(bytes_sent()) +
-         " bytes. Predicted: " + duration_text(seconds()) + ".\n";
+         ". This rank sends " + bytes_text(bytes_sent(), bytes_carried()) +
+         ". Predicted: " + duration_text(seconds()) + ".\n";
 }
 
 std::string CallsExplanation::to_json() const {
@@ -218,6 +236,7 @@ std::string CallsExplanation::to_json() const {
   return boost::json::serialize(object{{"calls", std::move(list)},
                                        {"collectives", collectives()},
                                        {"bytes_sent", bytes_sent()},
+                                       {"bytes_carried", bytes_carried()},
                                        {"seconds", seconds()}});
 }
 

@@ -45,10 +45,13 @@ std::string summary(const PlanExplanation& explanation) {
     return fmt::format("No communication: each rank has what it needs. Predicted: {}.\n\n",
                        duration_text(chosen.cost.seconds));
   }
-  return fmt::format("{}. Rank {} sends {} bytes and receives {}. Predicted: {}.\n\n",
-                     counted(static_cast<std::size_t>(chosen.cost.collectives), "collective"), rank,
-                     grouped_digits(chosen.traffic.sent), grouped_digits(chosen.traffic.received),
-                     duration_text(chosen.cost.seconds));
+  const bool differs = explanation.carried && *explanation.carried != chosen.traffic.sent;
+  return fmt::format(
+      "{}. Rank {} sends {} bytes{} and receives {}. Predicted: {}.\n\n",
+      counted(static_cast<std::size_t>(chosen.cost.collectives), "collective"), rank,
+      grouped_digits(chosen.traffic.sent),
+      differs ? fmt::format(" ({} by its transports)", grouped_digits(*explanation.carried)) : "",
+      grouped_digits(chosen.traffic.received), duration_text(chosen.cost.seconds));
 }
 
 std::string memory_text(const PlanExplanation& explanation) {
@@ -162,6 +165,7 @@ std::string PlanExplanation::to_json() const {
                 {"peak_bytes", memory.peak},
                 {"bytes_sent_by_all", chosen.mesh.total},
                 {"bytes_sent_by_busiest", chosen.mesh.busiest.sent}};
+  if (carried) result["bytes_carried"] = *carried;
   array others;
   for (const ExplainedRoute& route : alternatives) {
     object other = route_json(question, route);

@@ -16,6 +16,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/collectives/call_timer.h"
 #include "dtrun/collectives/fingerprint.h"
+#include "dtrun/collectives/planned_call.h"
 #include "dtrun/collectives/reduce_op.h"
 #include "dtrun/collectives/work.h"
 #include "dtrun/tensor/device.h"
@@ -181,6 +182,11 @@ class Backend {
   virtual void abort(const base::Error& error) = 0;
 
   virtual TransportCounters counters() const = 0;
+  /// What this rank would send in such a call of tensors in ordinary memory, as counters() count
+  /// it. nullopt: the backend cannot tell.
+  virtual std::optional<std::int64_t> bytes_to_send(const PlannedCall&) const {
+    return std::nullopt;
+  }
   /// A number for each rank of the group, the same on all ranks: equal ones share memory. Empty:
   /// not known.
   virtual std::vector<int> machines() const { return {}; }

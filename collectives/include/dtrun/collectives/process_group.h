@@ -21,6 +21,7 @@
 #include "dtrun/collectives/backend.h"
 #include "dtrun/collectives/call_counters.h"
 #include "dtrun/collectives/cost_table.h"
+#include "dtrun/collectives/planned_call.h"
 #include "dtrun/collectives/reduce_op.h"
 #include "dtrun/collectives/work.h"
 #include "dtrun/rendezvous/job_page.h"
@@ -268,6 +269,10 @@ class ProcessGroup {
   void abort(const std::string& reason = "") const;
 
   TransportCounters counters() const;
+  /// Bytes that this rank would send in such a call of tensors on the CPU, in ordinary memory; then
+  /// counters() count as many more. Between machines with what it passes on of others' bytes.
+  /// nullopt: the backend cannot tell. Not collective. Thread-safe.
+  std::optional<std::int64_t> bytes_to_send(const PlannedCall& call) const;
   /// This rank's calls of this group since it was made, by kind; those of groups that were
   /// split off are theirs. Not collective. Thread-safe.
   CallCounters call_counters() const;

@@ -65,6 +65,8 @@ struct ExplainedArgument {
 
   PlanCost cost() const;
   Traffic traffic() const;
+  /// Bytes that this rank's transports send: PlanExplanation's, else those that the others need.
+  std::int64_t carried() const;
 };
 
 struct ExplainedRule {
@@ -94,8 +96,9 @@ struct CallsExplanation {
   std::vector<ExplainedCall> calls;
 
   int collectives() const;
-  std::int64_t bytes_sent() const;  ///< by this rank
-  double seconds() const;           ///< predicted, of the communication
+  std::int64_t bytes_sent() const;     ///< by this rank
+  std::int64_t bytes_carried() const;  ///< by its transports: ExplainedArgument::carried()
+  double seconds() const;              ///< predicted, of the communication
   std::string to_string() const;
   std::string to_json() const;
 };

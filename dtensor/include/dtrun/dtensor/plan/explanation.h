@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,10 @@ struct PlanExplanation {
   PlanMemory memory;                         ///< that the chosen one takes on the same rank
   std::vector<ExplainedRoute> alternatives;  ///< the cheapest first; none is the chosen one
   Placements held;                           ///< keep the sizes of ragged shards
+  /// Bytes that this rank's transports send for the chosen one: of a short all_reduce among more
+  /// than two ranks all of its bytes to each, and between machines what it passes on, too. nullopt:
+  /// nobody can tell, as in dtrun-plan.
+  std::optional<std::int64_t> carried = {};
 
   /// A page for the terminal.
   std::string to_string() const;
