@@ -15,13 +15,18 @@
 
 namespace dtrun::collectives {
 
-/// What a rank has, in a group of so many, for the payloads of its posts and for each half of its
-/// stage. To write a cache line that its readers still have in their own caches takes twice as long
-/// as to write one that they have evicted since. So few ranks have more than such a cache holds.
+/// What a rank has, in a group of so many, for each half of its stage. To write a cache line that
+/// its readers still have in their own caches takes twice as long as to write one that they have
+/// evicted since. So few ranks have more than such a cache holds.
 inline constexpr std::size_t kLeastAreaBytes = 256 << 10;
 constexpr std::size_t area_bytes(std::size_t members) {
   constexpr std::size_t kOfAllMembers = 2 << 20, kMost = 1 << 20;
   return std::clamp(std::bit_floor(kOfAllMembers / members), kLeastAreaBytes, kMost);
+}
+/// The same for the payloads of its posts. Of two ranks it is as long as both halves of a stage
+/// together: of 1 MiB a cache of that size still holds a part when it is used again.
+constexpr std::size_t payload_area_bytes(std::size_t members) {
+  return members == 2 ? 2 * area_bytes(members) : area_bytes(members);
 }
 /// The most that lies beside a post of a group of so many; no cost table can say more. It is less
 /// than a third of the area, of which the payload of the turn before and the end may be in use, and
@@ -70,6 +75,9 @@ inline constexpr std::size_t kPipeRing = 1 << 20;
 constexpr std::size_t pipe_bytes(std::size_t members) {
   return std::clamp(std::bit_floor(4 * kPipeRing / members), kPipeRing, 2 * kPipeRing);
 }
+/// The same for messages outside of collectives, of which a rank has few at a time: where ranks
+/// share cores, one of 1 MiB that is lent takes longer than two copies.
+inline constexpr std::size_t kMessagePipe = 2 * kPipeRing;
 /// A blocking call by messages sends so many bytes at once, and twice as many with what it
 /// receives, before it becomes an operation: the group's lock is held meanwhile.
 inline constexpr std::size_t kMostAtOnce = 512 << 10;

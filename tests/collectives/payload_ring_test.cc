@@ -30,7 +30,7 @@ TEST(PayloadRingTest, NothingUnreadIsOverwrittenAndTheTurnBeforeNeedNotBeRead) {
                                                         {3, most_post_bytes(3)},
                                                         {8, most_post_bytes(8)}}) {
     std::mt19937 random(static_cast<unsigned>(most));
-    const std::size_t all = area_bytes(members);
+    const std::size_t all = payload_area_bytes(members);
     PayloadRing ring(all);
     std::deque<Laid> laid;
     Turn last = kFirstTurn - 1, come = last;

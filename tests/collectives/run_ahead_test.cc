@@ -70,7 +70,8 @@ int most_ahead(std::int64_t count, int ranks) {
   const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float);
   if (bytes <= cpu::Post::kInline) return static_cast<int>(kAhead);
   // A payload begins on a cache line, and one may leave the end of the ring empty.
-  const std::size_t payloads = area_bytes(static_cast<std::size_t>(ranks)) / (bytes + 63) - 1;
+  const std::size_t payloads =
+      payload_area_bytes(static_cast<std::size_t>(ranks)) / (bytes + 63) - 1;
   return static_cast<int>(std::min<std::size_t>(kAhead, payloads));
 }
 

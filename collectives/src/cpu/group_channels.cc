@@ -25,6 +25,11 @@ std::size_t ring_capacity_for(std::size_t members) {
   return std::clamp(std::bit_floor(kAllRingsBytes / members), kSmallestRing, kLargestRing);
 }
 
+std::size_t ring_capacity_for(std::size_t members, Lane lane) {
+  const bool is_small = members <= static_cast<std::size_t>(kMostLentTo);
+  return lane == Lane::point_to_point && is_small ? kMessagePipe : ring_capacity_for(members);
+}
+
 const char* lane_name(Lane lane) {
   constexpr std::array<const char*, kLanes> kNames = {"prompt", "bulk", "point-to-point"};
   return kNames[static_cast<std::size_t>(lane)];
@@ -81,7 +86,7 @@ void GroupChannels::ring_local_members() {
 }
 
 std::unique_ptr<SendChannel> GroupChannels::make_ring(int peer, Lane lane) {
-  const std::size_t capacity = ring_capacity_;
+  const std::size_t capacity = ring_capacity_for(peers_.size(), lane);
   const Offset offset = world_.heap().allocate(ring_bytes(capacity));
   rings_.push_back(offset);
   auto* ring = new (world_.heap().at(offset)) RingHeader();

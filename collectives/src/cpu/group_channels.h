@@ -86,7 +86,7 @@ class GroupChannels {
   /// Of a lane of collectives.
   Meeting& meeting(Lane lane) { return meetings_[static_cast<std::size_t>(lane)]; }
 
-  /// Bytes that a ring to a member on this machine holds.
+  /// Bytes that a ring to a member on this machine holds, in the lanes of collectives.
   std::size_t ring_capacity() const { return ring_capacity_; }
 
   // Memory of the members on this machine.

@@ -16,7 +16,7 @@ Meeting::Meeting(World& world, const GroupSpec& spec, GroupTable& table, Lane la
       ahead_(GroupTable::ahead(lane)),
       counts_(table.post_counts[static_cast<std::size_t>(lane)]),
       area_bytes_(area_bytes(spec.world_ranks.size())),
-      payloads_(area_bytes_) {
+      payloads_(payload_area_bytes(spec.world_ranks.size())) {
   if (spec.world_ranks.size() < 2 || !world.all_linked(spec.world_ranks)) return;
   Post* posts = table.posts(lane);
   for (const int world_rank : spec.world_ranks) {
@@ -30,7 +30,7 @@ Meeting::Meeting(World& world, const GroupSpec& spec, GroupTable& table, Lane la
 /// Before the first post with one there: a peer that sees the post can see the area.
 void Meeting::open_payloads() {
   if (payload_area_ != 0) return;
-  payload_area_ = world_.heap().allocate(area_bytes_);
+  payload_area_ = world_.heap().allocate(payload_area_bytes(spec_.world_ranks.size()));
   members_[static_cast<std::size_t>(rank_)].payloads = world_.heap().at(payload_area_);
   own_line().payloads.store(payload_area_, std::memory_order_release);
 }

@@ -17,9 +17,9 @@ class PayloadRing {
  public:
   /// What a post says of a place counts lines.
   static constexpr std::size_t kLine = 64;
-  static_assert(area_bytes(1) / kLine - 1 <= std::numeric_limits<std::uint16_t>::max());
+  static_assert(payload_area_bytes(2) / kLine - 1 <= std::numeric_limits<std::uint16_t>::max());
 
-  /// @param bytes as area_bytes() tells
+  /// @param bytes as payload_area_bytes() tells
   explicit PayloadRing(std::size_t bytes) : bytes_(bytes) {}
 
   /// The first turn to which all must have come before so many bytes find room in the next one;
