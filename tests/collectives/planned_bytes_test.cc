@@ -1,9 +1,11 @@
 // What ProcessGroup::bytes_to_send() tells of a call is what the transports count when it is made.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
 #include <vector>
 
+#include "dtrun/base/error.h"
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/tensor/ops.h"
 #include "support/rank_threads.h"
@@ -106,6 +108,43 @@ TEST(PlannedBytesTest, BetweenMachinesWhatIsPassedOnIsToldAsWell) {
     for (const int count : machines) ranks += count;
     expect_told(ranks, {.machines = machines});
   }
+}
+
+TEST(PlannedBytesTest, OfSomeRanksItIsToldBeforeTheirGroupIsMade) {
+  test::run_ranks(4, {.machines = {2, 2}}, [](const ProcessGroup& group) {
+    const std::vector<int> members = group.rank() < 2 ? std::vector{0, 1} : std::vector{2, 3};
+    const PlannedCall call{.kind = OpKind::all_reduce, .inputs = {1000}, .outputs = {1000}};
+    PlannedCall of_members = call;
+    of_members.members = members;
+    const auto told = group.bytes_to_send(of_members);
+    EXPECT_EQ(told, 4000);
+    EXPECT_NE(told, group.bytes_to_send(call));
+    EXPECT_EQ(told, bytes_on_one_machine(call, group.rank() % 2, 2));
+    EXPECT_EQ(group.subgroup(members, "pair").bytes_to_send(call), told);
+  });
+}
+
+TEST(PlannedBytesTest, WhatIsNoCallIsRefused) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const auto refusal = [&](const PlannedCall& call) -> std::string {
+      try {
+        group.bytes_to_send(call);
+      } catch (const base::Error& error) {
+        EXPECT_EQ(error.code(), base::ErrorCode::kInvalidArgument);
+        return error.what();
+      }
+      return "";
+    };
+    using testing::HasSubstr;
+    EXPECT_THAT(refusal({.kind = OpKind::all_reduce}), HasSubstr("0 inputs and 0 outputs"));
+    EXPECT_THAT(refusal({.kind = OpKind::reduce, .root = 2, .inputs = {1}}),
+                HasSubstr("root 2 of 2 ranks"));
+    EXPECT_THAT(refusal({.kind = OpKind::send, .inputs = {1}}), HasSubstr("no collective"));
+    EXPECT_THAT(refusal({.kind = OpKind::all_reduce, .inputs = {-1}, .outputs = {-1}}),
+                HasSubstr("less than no elements"));
+    EXPECT_THAT(refusal({.kind = OpKind::barrier, .members = {1 - group.rank()}}),
+                HasSubstr("members of a planned call"));
+  });
 }
 
 // Else it would send half of its elements, and as many results.

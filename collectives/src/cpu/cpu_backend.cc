@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "collective_operation.h"
-#include "dtrun/base/check.h"
+#include "dtrun/base/error.h"
 #include "planned_bytes.h"
 #include "point_to_point.h"
 #include "shared_operation.h"
@@ -173,11 +173,15 @@ std::optional<std::int64_t> CpuBackend::bytes_to_send(const PlannedCall& call) c
   std::vector<int> machines = engine_->machines();
   int rank = engine_->spec().rank;
   if (!call.members.empty()) {
-    std::vector<int> members;
-    for (const int member : call.members)
-      members.push_back(machines.at(static_cast<std::size_t>(member)));
     const auto own = std::ranges::find(call.members, rank);
-    DT_CHECK(own != call.members.end());
+    std::vector<int> members;
+    for (const int member : call.members) {
+      if (own == call.members.end() || member < 0 || member >= size())
+        throw base::Error(base::ErrorCode::kInvalidArgument, "the members of a planned call",
+                          "they are ranks of the group, and this rank is one of them",
+                          "those of a group that this rank would be in");
+      members.push_back(machines[static_cast<std::size_t>(member)]);
+    }
     rank = static_cast<int>(own - call.members.begin());
     machines = std::move(members);
   }

@@ -1,6 +1,7 @@
 #include "planned_bytes.h"
 
 #include "collective_operation.h"
+#include "planned_call.h"
 #include "shared_pieces.h"
 #include "shared_plan.h"
 
@@ -44,6 +45,7 @@ PlannedPlace planned_place(int rank, const std::vector<int>& machines, int cores
 }
 
 std::uint64_t planned_bytes(const PlannedCall& call, const PlannedPlace& place) {
+  require_sound(call, place.rank, place.group.ranks);
   if (place.group.ranks == 1) return 0;
   Fingerprint print;
   print.kind = call.kind;

@@ -271,7 +271,8 @@ class ProcessGroup {
   TransportCounters counters() const;
   /// Bytes that this rank would send in such a call of tensors on the CPU, in ordinary memory; then
   /// counters() count as many more. Between machines with what it passes on of others' bytes.
-  /// nullopt: the backend cannot tell. Not collective. Thread-safe.
+  /// nullopt: the backend cannot tell. Not collective. Thread-safe. @throws Error kInvalidArgument:
+  /// its lists are not those of its kind, or this rank is no member
   std::optional<std::int64_t> bytes_to_send(const PlannedCall& call) const;
   /// This rank's calls of this group since it was made, by kind; those of groups that were
   /// split off are theirs. Not collective. Thread-safe.
