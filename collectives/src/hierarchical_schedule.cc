@@ -202,8 +202,9 @@ class Builder {
 
 void Builder::reduction() {
   const std::int64_t count = shape_.input_counts[0];
-  // Each owner's share of a piece is sent at once.
-  const std::int64_t most = roots_machine_combines() ? shared_piece() / 2 : shared_piece();
+  // Each owner's share of a piece is sent at once; of the longer shares that the root's get, half
+  // is combined while the other half travels.
+  const std::int64_t most = roots_machine_combines() ? shared_piece() / 4 : shared_piece();
   const std::int64_t size = std::clamp<std::int64_t>(count, 1, std::max<std::int64_t>(most, 1));
   const std::int64_t pieces = (count + size - 1) / size;
   if (pieces == 0) return;
