@@ -46,7 +46,9 @@ PlannedCall call_of(const DeviceMesh& mesh, const tensors::Shape& shape, tensors
 
 std::optional<std::int64_t> bytes_to_carry(const DeviceMesh& mesh, const tensors::Shape& shape,
                                            tensors::DType dtype, const std::vector<Step>& steps) {
-  if (!mesh.has_this_rank()) return std::nullopt;
+  // Of other devices each library sends in its own way.
+  if (!mesh.has_this_rank() || mesh.body()->device_type != tensors::DeviceType::cpu)
+    return std::nullopt;
   const auto item = static_cast<std::int64_t>(tensors::item_size(dtype));
   const std::vector<Traffic> traffic =
       plan_traffic(shape, mesh.shape(), steps, mesh.coordinate(), item);

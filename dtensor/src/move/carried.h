@@ -10,7 +10,8 @@
 
 namespace dtrun::dtensor {
 
-/// Bytes that this rank sends. nullopt: outside of the mesh, or a group's backend cannot tell.
+/// Bytes that this rank sends. nullopt: outside of the mesh, on a mesh of other devices, or a
+/// group's backend cannot tell.
 std::optional<std::int64_t> bytes_to_carry(const DeviceMesh& mesh, const tensors::Shape& shape,
                                            tensors::DType dtype, const std::vector<Step>& steps);
 
